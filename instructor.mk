@@ -10,7 +10,7 @@ release:  ## what students get, without solutions: a commit on the branch releas
 	@$(PYTHON3) -m tools.course.release
 autograder:  ## what grades submissions on Gradescope or a CI, in build/autograder   [HIDDEN=folder]
 	@$(PYTHON3) -m tools.course.autograder $(call flag,HIDDEN,hidden)
-class:  ## grade a class: a folder or archive for each student   FROM=submissions [AGAIN=1]
+class:  ## grade a class: a folder or .zip for each student   FROM=submissions [AGAIN=1]
 	@$(SETUP) --for-figures --with-packages tools.course.grade_class "$$FROM" $(if $(AGAIN),--again)
 site:  ## the texts as a course site, in build/site/html   [FROM=build/release/ddp-lab]
 	@$(SETUP) --for-check --with-packages tools.course.site $(if $(FROM),"$$FROM")

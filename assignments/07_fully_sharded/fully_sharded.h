@@ -17,12 +17,11 @@ namespace ddp {
 //
 // A rank keeps of each unit's parameters its N-th, and has them whole only while the unit computes.
 
-/// Computes a unit's output from its input and its parameters, in the order in which they were
-/// given.
+/// Computes a unit's output from its input and its parameters, in the order given.
 using UnitFunction =
     std::function<at::Tensor(const at::Tensor& x, const std::vector<at::Tensor>& parameters)>;
 
-/// Parameters and the function that uses them, such as a transformer block.
+/// Parameters and the function that uses them.
 struct Unit {
   std::vector<at::Tensor> parameters;
   UnitFunction function;
@@ -31,9 +30,8 @@ struct Unit {
 struct FullyShardedOptions {
   /// How many units are gathered ahead (k); >= 0.
   int prefetch = 1;
-  /// True: a forward that autograd records, so that its result requires a gradient, keeps the last
-  /// unit of the list whole until backward, unless another unit's forward or backward comes first
-  /// and lets it go.
+  /// True: a forward whose result requires a gradient keeps the last unit of the list whole until
+  /// backward, unless another unit's forward or backward comes first and lets it go.
   bool keep_last = false;
 };
 
@@ -50,12 +48,16 @@ struct FullyShardedOptions {
 /// it is not. At most 1 + prefetch units are whole at any time, and none between steps.
 ///
 /// All ranks call forward() and backward for the same units in the same order. A unit may be used
-/// several times or never, in any order, and without autograd. Its function may be called again in
-/// backward, as checkpoints do, but calls no forward() itself, and keeps none of its parameters.
+/// several times or never, in any order, without autograd, or with a result that requires no
+/// gradient. Its function calls no forward(), returns a new tensor, and keeps no parameter; in
+/// backward it is computed again by forward() alone, as a checkpoint may. A graph has one backward,
+/// which ends training if it throws.
 ///
 /// NoSync (ddp/gradient_synchronizer.h) accumulates: a backward inside its scope, wherever its
 /// forward was, reduces nothing, and whole gradients stay on every rank, for the unit's next
-/// reduction to take along; units are gathered and let go as ever. What a thread or the process has once is left as it was.
+/// reduction to take along; units are gathered and let go as ever.
+///
+/// Autograd's mode, default dtype and the like are left as found.
 class FullySharded : public Silenceable {
  public:
   FullySharded() = default;
@@ -70,13 +72,14 @@ class FullySharded : public Silenceable {
   /// alone. When the function has returned or thrown, the unit is let go, unless it has returned
   /// and is kept (FullyShardedOptions::keep_last).
   ///
-  /// In backward the same happens right before the unit's own backward, for this unit and those of
-  /// the `prefetch` uses before this one in forward, the latest first, of those since the last
-  /// finish() whose backward is still to come (two of one unit count as two; one whose graph is
-  /// gone may count or not). A unit's gradient is complete when all its uses in a backward have
-  /// added to it: then the unit is let go and, before anything else is launched, the reduce-scatter
-  /// of its gradient starts. One reduce-scatter is under way at most: it is waited for right before
-  /// the next one starts, or in finish().
+  /// A use is *open* from its recorded forward until its backward begins, or finish(). Right before
+  /// its backward the same happens for this unit, then those of the `prefetch` latest open uses
+  /// before this one. Where units repeat or passes interleave, others may be gathered in vain.
+  ///
+  /// A unit's gradient is complete when all its uses in a backward have added to it: then the unit
+  /// is let go and, before any other launch, its reduce-scatter starts. One is under way at most:
+  /// it is waited for right before the next one starts, or in finish(). A gather under way is
+  /// waited for before its unit is let go.
   ///
   /// Throws c10::Error, before any communication, if there is no such unit or x is undefined.
   virtual at::Tensor forward(std::size_t unit, const at::Tensor& x) = 0;
@@ -90,22 +93,20 @@ class FullySharded : public Silenceable {
   /// Throws c10::Error inside a NoSync scope.
   virtual void finish() = 0;
 
-  /// This rank's shards, one for each unit: the same tensors each time. Written to by whoever
-  /// trains, after finish(), also where there was evaluation alone: a unit that was gathered ahead
-  /// has the old values.
+  /// This rank's shards, one for each unit: the same tensors each time. Write to them only after
+  /// finish(), which evaluation needs, too: a unit that was gathered ahead has the old values.
   virtual const std::vector<at::Tensor>& shards() const = 0;
 
   /// Scales the shards' gradients by max_norm / (norm + 1e-6) if that is less than 1, and returns
-  /// norm: the Euclidean norm of all units' gradients together, before scaling. Collective, between
-  /// finish() and the optimizer's step; makes one all-reduce of one float64 number.
+  /// norm: the Euclidean norm, in float64, of all units' gradients together, before scaling.
+  /// Collective, between finish() and the optimizer's step; makes one all-reduce of one number.
   ///
   /// Throws c10::Error, before any communication, unless max_norm > 0.
   virtual double clip_grad_norm(double max_norm) = 0;
 
-  /// All units' parameters, one unit after the other, whole, in the shapes in which they were
-  /// given, and without autograd: copies on rank `root` of the group, nothing on the others.
-  /// Collective: one all-gather for each unit, in the list's order, and one unit is whole at a
-  /// time. Between steps.
+  /// All units' parameters, one unit after the other, whole, in the shapes given, without autograd:
+  /// copies on rank `root` of the group, nothing on the others. Collective, between steps: one
+  /// all-gather for each unit, in the list's order, and one unit is whole at a time.
   ///
   /// Throws c10::Error, before any communication, if there is no rank `root`.
   virtual std::vector<at::Tensor> whole_parameters(int root = 0) = 0;
@@ -140,9 +141,8 @@ class FullySharded : public Silenceable {
 ///
 /// Between steps a rank holds for each unit its shard, and the gradient of it that the caller has
 /// not cleared; nothing grows from step to step. Within a step the model's other tensors take no
-/// more than 1 + prefetch units, and in backward four units' bytes more, for gradients: of a unit's
-/// parameters, the same flat, and one that is being reduced. (NoSync adds all units' bytes, of
-/// gradients; construction and whole_parameters() may take two units more than shards and results.)
+/// more than 1 + prefetch units, and in backward four units' bytes more. (NoSync adds all units'
+/// bytes; construction and whole_parameters() may take two units more than shards and results.)
 ///
 /// Throws c10::Error, before any communication, if the group is null, prefetch negative, the list
 /// of units empty; if a unit has no parameters, or none with elements, or an empty function; if a
@@ -150,8 +150,8 @@ class FullySharded : public Silenceable {
 /// another dtype or device than its unit's first one, or is one of an earlier unit, too (the
 /// message names unit and parameter, by their indices).
 ///
-/// Destruction removes all hooks and communicates nothing; shards stay with whoever has them. The
-/// backward of a graph that was made before throws c10::Error.
+/// Destruction removes all hooks and launches nothing; what is under way may be left so. Shards
+/// stay with whoever has them. The backward of a graph that was made before throws c10::Error.
 std::unique_ptr<FullySharded> make_fully_sharded(std::vector<Unit> units, ProcessGroupPtr group,
                                                  const FullyShardedOptions& options = {});
 

@@ -19,7 +19,6 @@
 #include "ddp/ranks/stage_library.h"
 #include "ddp/shm/shm_backend.h"
 #include "ddp/simulation/timeline.h"
-#include "ddp/simulation/timeline_file.h"
 #include "harness/result.h"
 
 namespace ddp {

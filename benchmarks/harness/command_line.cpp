@@ -1,5 +1,7 @@
 #include "harness/command_line.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <cstdio>
 
 #include "ddp/backends/cuda.h"
@@ -45,8 +47,11 @@ class HelpWithPresets : public CLI::Formatter {
 }  // namespace
 
 std::optional<int> parse(CLI::App& line, int argc, char** argv) {
-  for (CLI::Option* option : line.get_options()) {
-    if (option->get_items_expected_max() > 1) {
+  std::vector<CLI::App*> all = line.get_subcommands([](const CLI::App*) { return true; });
+  all.push_back(&line);
+  for (CLI::App* one : all) {
+    for (CLI::Option* option : one->get_options(
+             [](const CLI::Option* option) { return option->get_items_expected_max() > 1; })) {
       option->delimiter(',');
     }
   }
@@ -54,6 +59,12 @@ std::optional<int> parse(CLI::App& line, int argc, char** argv) {
     line.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return line.exit(error);
+  }
+  for (const CLI::App* subcommand : line.get_subcommands()) {
+    for (const CLI::Option* before : line.parse_order()) {
+      return refuse(line, before->get_name() + ": the flags of " + subcommand->get_name() +
+                              " follow its name");
+    }
   }
   return std::nullopt;
 }
@@ -77,12 +88,30 @@ void add_flags(CLI::App& line, LinkLimit& limit) {
       ->capture_default_str();
 }
 
-void add_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv) {
-  for (int i = 0; i < argc; ++i) {
-    options.command_line += (i == 0 ? "" : " ") + std::string(argv[i]);
+std::string preset_in(int argc, char** argv) {
+  const std::string flag = "--preset";
+  std::string preset;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument.starts_with(flag + "=")) {
+      preset = argument.substr(flag.size() + 1);
+    } else if (argument == flag && i + 1 < argc) {
+      preset = argv[i + 1];
+    }
   }
-  add_choice(line, "--impl", options.implementation, "Whose code is measured",
+  return preset;
+}
+
+void add_computing_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv) {
+  options.command_line = c10::Join(" ", std::vector<std::string>(argv, argv + argc));
+  add_choice(line, "--impl", options.implementation, "Whose code runs",
              {"assignments", "solutions"});
+  line.add_option("--output", options.output,
+                  "Result file; default: figures/data/<program>.<impl>.<preset>.json");
+}
+
+void add_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv) {
+  add_computing_flags(line, options, argc, argv);
   add_choice(line, "--preset", options.preset, "How much is measured; single flags go before it",
              {"quick", "full", "paper"});
   add_choice(line, "--device", options.device, "Where the tensors are", {"cpu", "cuda"});
@@ -94,16 +123,14 @@ void add_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv)
              "Number of ranks; torchrun, mpirun or srun overrides it", 1, 32);
   add_flags(line, static_cast<LinkLimit&>(options));
   line.add_option("--seed", options.seed, "Of weights and data")->capture_default_str();
-  line.add_option("--output", options.output,
-                  "Result file; default: figures/data/<program>.<impl>.<preset>.json");
   line.add_option("--trace", options.trace,
                   "Also writes what each rank did and when, a Chrome trace for ui.perfetto.dev");
 }
 
 void describe_presets(CLI::App& line, const PresetsInWords& words) {
-  line.formatter(std::make_shared<HelpWithPresets>(
-      "\nPresets:\n  quick  " + words.quick + "\n  full   " + words.full + "\n  paper  " +
-      words.paper + (words.published.empty() ? "" : "\n  published  " + words.published) + "\n"));
+  line.formatter(std::make_shared<HelpWithPresets>("\nPresets:\n  quick  " + words.quick +
+                                                   "\n  full   " + words.full + "\n  paper  " +
+                                                   words.paper + "\n"));
 }
 
 int check_preset(const CLI::App& line, BenchmarkOptions& options, const Hardware& published) {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,9 +11,9 @@
 
 namespace ddp {
 
-/// Sets the variables. The values of a list follow one flag, separated by commas or spaces. Returns
-/// the exit code if the program should end now: after --help, or after a mistake, which it explains
-/// on stderr.
+/// Sets the variables. The values of a list follow one flag, separated by commas or spaces; a
+/// subcommand's flags follow its name. Returns the exit code if the program should end now: after
+/// --help, or after a mistake, which it explains on stderr.
 std::optional<int> parse(CLI::App& line, int argc, char** argv);
 
 /// Explains on stderr what is wrong with the flags, as parse() does; returns the exit code.
@@ -20,8 +21,14 @@ int refuse(const CLI::App& line, const std::string& mistake);
 
 /// Adds the flags that all benchmarks share, and stores the command line.
 void add_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv);
+/// Those of them for programs that measure nothing, and compute times: whose code runs, and where the
+/// result goes.
+void add_computing_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv);
 /// Those of a slower link, which are among them.
 void add_flags(CLI::App& line, LinkLimit& limit);
+
+/// The value of --preset on the command line, before that is parsed; empty if there is none.
+std::string preset_in(int argc, char** argv);
 
 /// A flag for one of `choices`.
 CLI::Option* add_choice(CLI::App& line, const char* flag, std::string& value,
@@ -34,19 +41,16 @@ CLI::Option* add_number(CLI::App& line, const char* flag, Value& value, const st
   return line.add_option(flag, value, what)->check(CLI::Range(least, most))->capture_default_str();
 }
 
-/// The same where the preset has the default.
-template <typename Value>
-CLI::Option* add_number_of_preset(CLI::App& line, const char* flag, Value& value,
-                                  const std::string& what, std::int64_t least = 1,
-                                  std::int64_t most = 1 << 20) {
-  return line.add_option(flag, value, what + "; default: the preset's")
-      ->check(CLI::Range(least, most));
+/// The preset that the command line asks for: what flags then replace, one by one.
+template <typename Preset>
+const Preset& chosen(const std::map<std::string, Preset>& presets, int argc, char** argv) {
+  const auto found = presets.find(preset_in(argc, argv));
+  return found == presets.end() ? presets.at("quick") : found->second;  // parse() refuses others
 }
 
 /// A line or two for --help on what each of a program's presets measures.
 struct PresetsInWords {
   std::string quick, full, paper;
-  std::string published = {};  // empty: the program has no such preset
 };
 void describe_presets(CLI::App& line, const PresetsInWords& words);
 

@@ -1,12 +1,14 @@
 #include "harness/interleaved.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <malloc.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <utility>
 
+#include "ddp/meters/memory_meter.h"
 #include "harness/command_line.h"
 
 namespace ddp {
@@ -39,17 +41,8 @@ void Progress::clear_line() const {
 }
 
 void add_flags(CLI::App& line, Repetitions& repetitions) {
-  add_number_of_preset(line, "--repetitions", repetitions.measured,
-                       "How often each variant is measured");
-  add_number_of_preset(line, "--warmup", repetitions.warmup, "Repetitions before them", 0);
-}
-
-void apply_preset(Repetitions& repetitions, const Repetitions& preset) {
-  for (int Repetitions::*field : {&Repetitions::measured, &Repetitions::warmup}) {
-    if (repetitions.*field < 0) {
-      repetitions.*field = preset.*field;
-    }
-  }
+  add_number(line, "--repetitions", repetitions.measured, "How often each variant is measured");
+  add_number(line, "--warmup", repetitions.warmup, "Repetitions before them", 0);
 }
 
 at::Tensor measure_interleaved(const Repetitions& repetitions, std::size_t variants,
@@ -99,6 +92,43 @@ Series series_of(const at::Tensor& times, std::size_t variant, std::size_t part,
           .unit = "s",
           .values = {values.const_data_ptr<double>(),
                      values.const_data_ptr<double>() + values.numel()}};
+}
+
+std::vector<Series> series_of_all(const at::Tensor& times, const std::vector<Parameters>& variants,
+                                  const std::vector<Parameters>& parts) {
+  std::vector<Series> series;
+  for (std::size_t variant = 0; variant < variants.size(); ++variant) {
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      series.push_back(series_of(times, variant, part, joined(variants[variant], parts[part])));
+    }
+  }
+  return series;
+}
+
+std::vector<Parameters> labelled(const std::string& name, const std::vector<std::string>& values) {
+  std::vector<Parameters> labels;
+  for (const std::string& value : values) {
+    labels.push_back({{name, value}});
+  }
+  return labels;
+}
+
+std::int64_t peak_bytes(const at::Device& device, const std::function<void()>& body) {
+  if (device.is_cpu()) {
+    const MemoryMeter meter;
+    body();
+    return meter.peak_bytes();
+  }
+  c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device.type());
+  const auto bytes = [&] {
+    using c10::CachingAllocator::StatType;
+    const auto all = static_cast<std::size_t>(StatType::AGGREGATE);
+    return allocator.getDeviceStats(device.index()).allocated_bytes[all];
+  };
+  allocator.resetPeakStats(device.index());
+  const std::int64_t before = bytes().current;
+  body();
+  return bytes().peak - before;
 }
 
 void keep_freed_memory() {

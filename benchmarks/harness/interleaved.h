@@ -42,19 +42,16 @@ class Progress {
   Stopwatch watch_;
 };
 
-/// How often each variant is measured. Negative: the preset's.
+/// How often each variant is measured.
 struct Repetitions {
-  int measured = -1;
-  int warmup = -1;  // before the measured ones
+  int measured = 1;
+  int warmup = 0;  // before the measured ones
 
   int all() const { return warmup + measured; }
 };
 
 /// The flags --repetitions and --warmup.
 void add_flags(CLI::App& line, Repetitions& repetitions);
-
-/// Sets from `preset` what no flag has set.
-void apply_preset(Repetitions& repetitions, const Repetitions& preset);
 
 /// Measures one variant once and returns numbers such as the seconds of each part of a step.
 using MeasureOnce = std::function<std::vector<double>(std::size_t variant)>;
@@ -75,6 +72,19 @@ at::Tensor largest_of_ranks(const at::Tensor& values, const DeviceContext& devic
 
 /// One variant's times of one part, from [repetitions, variants, parts]: a series in seconds.
 Series series_of(const at::Tensor& times, std::size_t variant, std::size_t part, Parameters labels);
+
+/// The peak number of bytes of tensors on `device` that are alive at once while `body` runs,
+/// counting only what `body` allocates: on the CPU as a MemoryMeter counts, on a GPU as
+/// torch.cuda.max_memory_allocated() does, in blocks of 512 bytes.
+std::int64_t peak_bytes(const at::Device& device, const std::function<void()>& body);
+
+/// A series of each variant and part, variant by variant, from [repetitions, variants, parts]: with
+/// the labels of both.
+std::vector<Series> series_of_all(const at::Tensor& times, const std::vector<Parameters>& variants,
+                                  const std::vector<Parameters>& parts);
+
+/// A label of that name for each value.
+std::vector<Parameters> labelled(const std::string& name, const std::vector<std::string>& values);
 
 /// Keeps freed memory in the process from now on, as GPU allocators do. Otherwise a large freed
 /// block either returns to the system and comes back page by page, or stays on the heap, depending

@@ -84,6 +84,15 @@ void ResumableRows::add(const Parameters& labels, std::vector<Series> series) {
   add_row(rows_, std::move(row));
 }
 
+void ResumableRows::measure(const Parameters& labels, Progress& progress, int parts,
+                            const std::function<std::vector<Series>()>& series) {
+  if (has(labels)) {
+    progress.skip(parts);
+  } else {
+    add(labels, series());
+  }
+}
+
 Result ResumableRows::finish() {
   if (!is_first()) {
     return result_;

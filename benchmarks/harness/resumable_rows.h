@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "harness/benchmark.h"
+#include "harness/interleaved.h"
 
 namespace ddp {
 
@@ -16,10 +17,7 @@ void add_resume_flag(CLI::App& line, BenchmarkOptions& options);
 ///
 ///     ResumableRows rows(settings, {.run = to_run(...), .parameters = ...}, device_context);
 ///     for (const Size& size : sizes) {
-///       const Parameters labels = {{"bytes", size.bytes}};
-///       if (!rows.has(labels)) {
-///         rows.add(labels, measure(size));
-///       }
+///       rows.measure({{"bytes", size.bytes}}, progress, 1, [&] { return measure(size); });
 ///     }
 ///     rows.finish();
 ///
@@ -43,6 +41,11 @@ class ResumableRows {
   /// by its own. A row may be measured value by value: later calls go on with its series, which must
   /// be the same ones in the same order.
   void add(const Parameters& labels, std::vector<Series> series);
+
+  /// Adds the row with these labels, unless it has been measured: then `parts` of the progress are
+  /// skipped. Collective.
+  void measure(const Parameters& labels, Progress& progress, int parts,
+               const std::function<std::vector<Series>()>& series);
 
   /// How many values the series of the row with these labels have, on rank 0; 0 if there is no such
   /// row, and on other ranks. Not collective.

@@ -1,5 +1,5 @@
-// The extension's variants: "sharded", stage 06, and "fully sharded" and "no prefetch", stage 07. They
-// update parameters in finish(), and leave the given parameters no gradients.
+// The extension's variants: "sharded" and "sharded sync", which overlaps nothing, stage 06, and "fully
+// sharded" and "no prefetch", stage 07. They update parameters in finish(), and leave the given parameters no gradients.
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
@@ -23,9 +23,10 @@ MakeOptimizer optimizer_of(const VariantOptions& options) {
 
 class Sharded : public Variant {
  public:
-  explicit Sharded(const Ingredients& i)
+  Sharded(const Ingredients& i, bool overlap)
       : optimizer_(make_sharded_optimizer(i.parameters, i.buffers, i.group, optimizer_of(i.options),
-                                          {.cap_bytes = i.options.cap_bytes})) {}
+                                          {.cap_bytes = i.options.cap_bytes, .overlap = overlap})) {
+  }
   void finish() override { optimizer_->step(); }
 
  private:
@@ -71,7 +72,14 @@ class Units : public Variant {
 
 const MoreVariants kShardedVariants({
     {"sharded", "06_sharded_optimizer",
-     [](const Ingredients& i) -> std::unique_ptr<Variant> { return std::make_unique<Sharded>(i); },
+     [](const Ingredients& i) -> std::unique_ptr<Variant> {
+       return std::make_unique<Sharded>(i, /*overlap=*/true);
+     },
+     /*special=*/true, /*updates=*/true},
+    {"sharded sync", "06_sharded_optimizer",
+     [](const Ingredients& i) -> std::unique_ptr<Variant> {
+       return std::make_unique<Sharded>(i, /*overlap=*/false);
+     },
      /*special=*/true, /*updates=*/true},
     {"fully sharded", "07_fully_sharded",
      [](const Ingredients& i) -> std::unique_ptr<Variant> {

@@ -73,7 +73,9 @@ void Trainer::update() {
     if (!gradient.defined()) {
       continue;  // the variant has updated it
     }
-    parameter.tensor.sub_(gradient, kLearningRate);
+    if (!options_.optimizer) {
+      parameter.tensor.sub_(gradient, kLearningRate);
+    }
     if (options_.zero_gradients) {
       gradient.zero_();
     } else {

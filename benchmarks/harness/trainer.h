@@ -30,7 +30,7 @@ struct TrainerOptions : VariantOptions {
   std::shared_ptr<Timeline> timeline = nullptr;
 };
 
-/// A model, trained by one variant with plain SGD. The parts of a step are separate, so
+/// A model, trained by one variant with plain SGD, or with the variant's optimizer. The parts of a step are separate, so
 /// that they can be timed separately: forward, backward, finish, update, in this order.
 class Trainer {
  public:
@@ -41,7 +41,7 @@ class Trainer {
   /// The loss, a scalar.
   at::Tensor forward(const LabelledBatch& batch);
   void backward(const at::Tensor& loss);
-  /// After it, gradients are averages over the ranks.
+  /// After it, gradients are averages over the ranks; with an optimizer parameters are new.
   void finish();
   void update();
 

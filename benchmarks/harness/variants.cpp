@@ -189,6 +189,16 @@ const std::vector<std::string>& all_variants() {
   return names;
 }
 
+std::vector<std::string> variants_with_optimizer() {
+  std::vector<std::string> names = {"bucketed"};
+  for (const VariantKind& kind : kinds()) {
+    if (kind.updates) {
+      names.emplace_back(kind.name);
+    }
+  }
+  return names;
+}
+
 std::string stage_of(const std::string& variant) { return kind_of(variant).stage; }
 
 std::unique_ptr<Variant> make_variant(const std::string& name, const Model& model,

@@ -9,6 +9,7 @@
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/model.h"
 #include "harness/benchmark.h"
+#include "models/small_models.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -36,20 +37,6 @@ class Variant {
   /// (VariantOptions), and of variants that shard it, parameters are new.
   virtual void finish() {}
 };
-
-/// A part of a model: what it makes of x and of its parameters.
-struct ModelUnit {
-  std::vector<at::Tensor> parameters;
-  std::function<at::Tensor(const at::Tensor& x, const std::vector<at::Tensor>& parameters)>
-      function;
-};
-/// What the units make of x, one after the other, each of its own parameters.
-inline at::Tensor through(const std::vector<ModelUnit>& units, at::Tensor x) {
-  for (const ModelUnit& unit : units) {
-    x = unit.function(x, unit.parameters);
-  }
-  return x;
-}
 
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)>;
@@ -94,6 +81,10 @@ constexpr const char* kComputeOnly = "compute only";
 /// PyTorch's "Python DDP" and "Python DDP sync", whose buffers hold no more than the cap; and what
 /// MoreVariants adds.
 const std::vector<std::string>& all_variants();
+
+/// "bucketed" and those that update parameters themselves, by an optimizer that they shard: what
+/// MoreVariants adds.
+std::vector<std::string> variants_with_optimizer();
 
 /// The stage that implements a variant, such as "01_naive_ddp"; empty if none does. Throws
 /// c10::ValueError for an unknown name.

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "ddp/model.h"
 #include "harness/benchmark.h"
 #include "harness/result.h"
+#include "models/small_models.h"
 
 namespace ddp {
 
@@ -40,12 +42,12 @@ struct LabelledBatch {
   at::Tensor labels;  // [n], int64, unless a program replaces them for a loss of its own
 };
 
-/// How much is trained, and for how long. Negative: the preset's.
+/// How much is trained, and for how long.
 struct Size {
-  int batch = -1;   // samples per rank
-  int image = -1;   // pixels per side; only ResNets use it
-  int steps = -1;   // measured steps of each variant
-  int warmup = -1;  // before the measured ones
+  int batch = 1;   // samples per rank
+  int image = 0;   // pixels per side; only ResNets use it
+  int steps = 1;   // measured steps of each variant
+  int warmup = 0;  // before the measured ones
 };
 
 /// What a benchmark trains.
@@ -60,10 +62,8 @@ constexpr const char* kMlp = "mlp";
 /// The flags --model (one of `models`), --batch-size, --image-size, --steps and --warmup.
 void add_flags(CLI::App& line, Workload& workload, const std::vector<std::string>& models);
 
-/// Sets from `preset` what no flag has set.
-void apply_preset(Size& size, const Size& preset);
-
 /// The weights depend on the seed alone.
+std::unique_ptr<LayeredModel> make_mlp(std::uint64_t seed, at::Device device);
 std::unique_ptr<Model> make_model(const std::string& name, std::uint64_t seed, at::Device device);
 
 /// Random data, different on each rank. Throws c10::ValueError if a ResNet cannot be trained on it.
@@ -72,5 +72,36 @@ LabelledBatch make_batch(const Workload& workload, std::uint64_t seed,
 
 /// The workload as a result stores it: model, its parameters and tensors, batch size and so on.
 Parameters describe(const Workload& workload, const std::vector<NamedTensor>& parameters);
+
+/// A rank's sequences.
+struct TokenShape {
+  std::int64_t batch, length;
+  std::int64_t vocabulary;
+};
+
+/// Random tokens, different on each rank: inputs [batch, length] and, as labels [batch * length],
+/// the token after each.
+LabelledBatch make_token_batch(const TokenShape& shape, std::uint64_t seed,
+                               const DeviceContext& device_context);
+
+/// The published experiment gives its bucket sizes in MB (2^20 bytes) for xl's gradients. For the
+/// model "reduced", a cap that is the same fraction of its own gradients; for the others,
+/// `megabytes`.
+std::int64_t cap_of_model(std::int64_t megabytes, const std::string& model);
+
+/// Which models are trained at the same time.
+struct TrainedModels {
+  std::string model;
+  std::size_t of_each_rank = 1;
+};
+
+/// An error message of one line if `device` has too little memory for the models of `ranks` ranks;
+/// else empty. Each model takes at least a weight, a gradient, AdamW's two moments, and space in a
+/// bucket for each parameter, all float32. Activations come on top.
+std::string why_no_memory(const TrainedModels& trained, int ranks, const at::Device& device);
+
+/// Call it after the command line has been parsed. If the ranks would train on a CPU with too
+/// little memory, prints that message to stderr and returns kRefused. Otherwise returns 0.
+int check_memory(const BenchmarkOptions& options, const TrainedModels& trained);
 
 }  // namespace ddp

@@ -91,7 +91,7 @@ class Transformer : public Model {
       x = x + attention(norm(x, layer.attention_norm), layer, rotation);
       x = x + feed_forward(norm(x, layer.feed_forward_norm), layer);
     }
-    return linear(norm(x, final_norm_), head_);
+    return at::linear(norm(x, final_norm_), head_);
   }
 
   std::vector<NamedTensor> named_parameters() const override { return parameters_; }
@@ -106,7 +106,6 @@ class Transformer : public Model {
   }
 
   Tensor add_linear(const std::string& name, std::int64_t inputs, std::int64_t outputs) {
-    linear_elements_ += inputs * outputs;
     return add(name,
                random({outputs, inputs}, std::sqrt(2.0 / static_cast<double>(inputs + outputs))));
   }
@@ -146,40 +145,30 @@ class Transformer : public Model {
     return at::rms_norm(x, weight.sizes(), weight, kEpsilon);
   }
 
-  Tensor linear(const Tensor& x, const Tensor& weight) const {
-    const auto share = [&](std::int64_t ns) {
-      return std::llround(static_cast<double>(ns) * static_cast<double>(weight.numel()) /
-                          static_cast<double>(linear_elements_));
-    };
-    return simulated_compute(at::linear(x, weight), options_.compute, share(options_.forward_ns),
-                             share(options_.backward_ns));
-  }
-
   // [n, length, d_model] to [n, length, heads, size of a head]
   Tensor to_heads(const Tensor& x) const { return x.unflatten(-1, {shape_.heads, -1}); }
 
   Tensor attention(const Tensor& x, const Block& layer, const Tensor& rotation) const {
-    const Tensor query = rotate(to_heads(linear(x, layer.query)), rotation);
-    const Tensor key = rotate(to_heads(linear(x, layer.key)), rotation);
-    const Tensor value = to_heads(linear(x, layer.value));
+    const Tensor query = rotate(to_heads(at::linear(x, layer.query)), rotation);
+    const Tensor key = rotate(to_heads(at::linear(x, layer.key)), rotation);
+    const Tensor value = to_heads(at::linear(x, layer.value));
     const Tensor mixed = at::scaled_dot_product_attention(
         query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), /*attn_mask=*/{},
         /*dropout_p=*/0, /*is_causal=*/true);
-    return linear(mixed.transpose(1, 2).flatten(-2), layer.output);
+    return at::linear(mixed.transpose(1, 2).flatten(-2), layer.output);
   }
 
   Tensor feed_forward(const Tensor& x, const Block& layer) const {
     // In a statement of its own: compilers differ in which operand of * they evaluate first, and
     // backward goes the other way round.
-    const Tensor gate = at::silu(linear(x, layer.w1));
-    return linear(gate * linear(x, layer.w3), layer.w2);
+    const Tensor gate = at::silu(at::linear(x, layer.w1));
+    return at::linear(gate * at::linear(x, layer.w3), layer.w2);
   }
 
   const TransformerShape shape_;
   const TransformerOptions options_;
   at::Generator generator_;
   std::vector<NamedTensor> parameters_;
-  std::int64_t linear_elements_ = 0;
   Tensor embedding_, final_norm_, head_;
   std::vector<Block> layers_;
 };

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ddp/model.h"
-#include "ddp/simulation/simulated_compute.h"
 
 namespace ddp {
 
@@ -42,11 +41,6 @@ TransformerShape transformer_shape(const std::string& name);
 struct TransformerOptions {
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
-  /// Is told that forward and backward take this long in total, each linear layer in proportion to
-  /// its weight's elements, rounded to the nanosecond; see simulated_compute().
-  ComputeListener compute = nullptr;
-  std::int64_t forward_ns = 0;
-  std::int64_t backward_ns = 0;
 };
 
 /// Makes a transformer language model, float32, that maps tokens [n, length], int64, to logits

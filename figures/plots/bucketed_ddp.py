@@ -1,7 +1,7 @@
 """Draws the time of an iteration over bucket size, and sets it as the published experiment prints it.
 
 Reads result files of the benchmark bucketed_ddp. There is a figure for each batch size, with a colour for each sequence
-length; variants without buckets stand beside the axis. Published numbers are drawn beside --preset published alone:
+length; variants without buckets stand beside the axis. Published numbers are drawn beside its simulated runs alone:
 this machine, with the model that fits it, need not show the same.
 """
 

@@ -1,7 +1,7 @@
 """Draws the latency of ResNet-50's forward and backward over the buffer size, and sets it in the published form.
 
 Reads result files of the benchmark compare_ddp. What was measured stands on the left of the published numbers; what
-was simulated, with --preset published, is lines through the published points.
+was simulated, by its subcommand published, is lines through the published points.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Draws PyTorch's suite for DDP, four ResNets on more and more ranks, and sets it in the form of the published tables.
 
 Reads result files of the benchmark ddp_suite. Measured: examples a second of each rank, and the same as a share of the
-round without DDP. Simulated, with --preset published: seconds of an iteration, what DDP adds to it, and buckets of 1 MB
-against 25 MB. A measured result with two bucket sizes gives the table of their comparison alone.
+round without DDP. Simulated: seconds of an iteration, what DDP adds to it, and buckets of 1 MB against 25 MB. A
+measured result with two bucket sizes gives the table of their comparison alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +21,7 @@ from matplotlib.ticker import NullLocator
 from figures.lib import predictions, script, style, suite_data
 from figures.lib.predictions import AB_PERCENT, SUITE_BUCKET, TIMES_ONLY, setup_in_words
 from figures.lib.result_files import link, load, load_reference, name_of, simulated
-from figures.lib.suite_data import NO_DDP, NO_DDP_ROUND, PROGRAM, ROUND, VARIANTS
+from figures.lib.suite_data import NO_DDP_ROUND, PROGRAM, ROUND, VARIANTS
 from figures.lib.tables import Table, side_by_side
 from tools.report import ddp_diff
 
@@ -188,15 +189,14 @@ def of_size(result: pd.DataFrame, variant: str, size: int, several: bool) -> Ite
 def report(result: pd.DataFrame, variant: str, bucket_size: int) -> ddp_diff.Suite:
     """What ddp_suite --json writes about a variant with one bucket size."""
     values, provenance = result.attrs["parameters"], result.attrs["provenance"]
-    chosen = (result["variant"] == variant) & (result["bucket_size"] == bucket_size)
-    results: list[dict[str, Any]] = []
-    for model, own in result[chosen | (result["variant"] == NO_DDP)].groupby("model", sort=False):
-        rounds = own.groupby(["round", "ranks"], sort=False)["value"]
-        measured = [{"ranks": list(range(ranks)), "measurements": list(seconds)} for (_, ranks), seconds in rounds]
-        results.append({"model": model, "batch_size": values["batch_size"], "result": measured})
+    chosen = result[(result["variant"] == variant) & (result["bucket_size"] == bucket_size)]
+    benchmarks = {
+        (model, values["batch_size"]): {ranks: np.asarray(s) for ranks, s in own.groupby("ranks", sort=False)["value"]}
+        for model, own in chosen.groupby("model", sort=False)
+    }
     facts = {"pytorch_version": provenance["torch"], "cuda_version": values.get("cuda_version") or None,
              "distributed_backend": provenance["backend"], "bucket_size": bucket_size}  # fmt: skip
-    return ddp_diff.parse({**facts, ddp_diff.RESULTS: results})
+    return ddp_diff.Suite(facts, benchmarks)
 
 
 def of_both_sizes(result: pd.DataFrame, variant: str) -> Iterator[tuple[str, Table]]:

@@ -1,6 +1,6 @@
 """Draws and sets published against predicted times of all sources: figures/reference/held_out.csv.
 
---data names a result of bucketed_ddp, made with --preset published, for the provenance alone."""
+--data names a result of bucketed_ddp, made by its subcommand published, for the provenance alone."""
 
 from __future__ import annotations
 

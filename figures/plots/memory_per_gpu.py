@@ -1,7 +1,7 @@
 """Draws what a GPU holds of a large model with stages 03, 06 and 07: over the number of GPUs, beside ZeRO's table 1.
 
-Reads one result file of the benchmark memory_per_gpu. Of a model with activations (--tokens) it draws the most that a
-step holds, by kind: parameters, gradients, optimizer state and activations.
+Reads one result file of `cluster memory_per_gpu`. Of a model with activations (--tokens) it draws the most that a step
+holds, by kind: parameters, gradients, optimizer state and activations.
 """
 
 from __future__ import annotations

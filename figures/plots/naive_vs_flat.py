@@ -1,7 +1,7 @@
 """Draws where a training step's time goes with naive and flat DDP, beside computing alone.
 
-Reads result files of the benchmark naive_vs_flat, one panel for each (such as several links), all of one implementation
-and preset.
+Reads result files of the benchmark step_time with --apart, one panel for each (such as several links), all of one
+implementation and preset.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from figures.lib import script, style
 from figures.lib.result_files import link, load, name_of
 
-PROGRAM = "naive_vs_flat"
+NAME, PROGRAM = "naive_vs_flat", "step_time"
 VARIANTS = ("compute only", "naive", "flat")
 PHASE_COLOURS = {
     "forward": style.SKY, "backward": style.BLUE, "communication": style.ORANGE, "optimizer": style.GREY,
@@ -26,7 +26,7 @@ LABEL_SHARE = 0.09  # of the axis: narrower parts get no label
 
 def milliseconds(result: pd.DataFrame) -> pd.DataFrame:
     """A row for each step, by variant and call; a column for each phase, and for the whole."""
-    steps = 1e3 * result.pivot(index=["variant", "call"], columns="phase", values="value")[list(PHASE_COLOURS)]
+    steps = 1e3 * result.pivot(index=["variant", "call"], columns="part", values="value")[list(PHASE_COLOURS)]
     return steps.assign(whole=steps.sum(axis="columns"))
 
 
@@ -74,7 +74,7 @@ def draw(results: list[pd.DataFrame]) -> Figure:
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     results = [load(file, PROGRAM) for file in files]
-    yield name_of(PROGRAM, results[0]), draw(results)
+    yield name_of(NAME, results[0]), draw(results)
 
 
 main = script.main(__name__, __doc__, figures)

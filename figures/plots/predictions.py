@@ -1,6 +1,6 @@
 """Sets how far predictions at published scale are from the published numbers, beside the dull guess.
 
-Reads results of compare_ddp, bucketed_ddp and ddp_suite, made with --preset published."""
+Reads results of compare_ddp, bucketed_ddp and ddp_suite, made by their subcommands published."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
         program = file.name.partition(".")[0]
         results[program] = load(file, program)
         if not simulated(results[program]):
-            raise ResultError(f"{file}: was measured, not simulated; run {program} with --preset published")
+            raise ResultError(f"{file}: was measured, not simulated; run {program} published")
     note = (
         "Errors over the published cells to which nothing was fitted; figures/reference/calibration.json has the "
         "fitted ones. The dull guess is the mean of the fitted cells; for ddp_suite each model's round without DDP, "

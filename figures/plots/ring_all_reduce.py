@@ -1,7 +1,6 @@
 """Draws and sets the ring beside the butterfly and the backend's own all-reduce, over world size.
 
-Reads result files of the benchmark ring_all_reduce; shows means over the repetitions, as published. First calls, which
-the published procedure measures, stand beside the published numbers; warm calls stand alone.
+Reads result files of the benchmark ring_all_reduce; shows means over the repetitions beside the published numbers.
 """
 
 from __future__ import annotations
@@ -27,21 +26,11 @@ CELL = ["world_size", "tensor_size"]
 QUANTITIES = {
     "time": ("{}_max_time_consumed", "time [ms]", 1e3),
     "maxrss": ("{}_max_memory", "ru_maxrss [MiB]", 2**-10),
-    "allocated": ("allocated_{}", "allocated beyond\nthe tensor [KiB]", 2**-10),
     "diff": ("diff_{}", "sum of squared\nerrors", 1),
 }
 SMALLEST_DIFF = 1e-17  # smaller values are drawn at zero
 # As published, with its spelling.
 TITLES = {"butterfly": "Comprasion with given butterfly all reduce", "all_reduce": "Comprasion with pytorch all reduce"}
-
-
-def is_warm(result: pd.DataFrame) -> bool:
-    return result.attrs["parameters"]["procedure"] == "warm"
-
-
-def named(program: str, result: pd.DataFrame) -> str:
-    """The figure's or table's name; that of warm calls has a part of its own."""
-    return name_of(program.replace(PROGRAM, f"{PROGRAM}.warm") if is_warm(result) else program, result)
 
 
 def column_of(quantity: str, variant: str) -> str:
@@ -87,15 +76,13 @@ def finish_panel(axes: Axes, quantity: str, sizes: dict[int, int], cores: int) -
     axes.set_xlim(low, high)
 
 
-def draw_column(column: list[Axes], result: pd.DataFrame, peer: str, quantities: list[str]) -> None:
+def draw_column(column: list[Axes], result: pd.DataFrame, peer: str) -> None:
     own, published = means(result, peer), load_reference(REFERENCES[peer]).set_index(CELL)
     sizes = dict([*published.index, *own.index])
-    for axes, quantity in zip(column, quantities):
-        _, label, scale = QUANTITIES[quantity]
+    for axes, (quantity, (_, label, scale)) in zip(column, QUANTITIES.items()):
         for variant in (RING, peer):
             name = column_of(quantity, variant)
-            if not is_warm(result):
-                draw_curve(axes, scale * published[name], variant, own=False)
+            draw_curve(axes, scale * published[name], variant, own=False)
             if len(own):
                 draw_curve(axes, scale * own[name], variant, own=True)
         finish_panel(axes, quantity, sizes, result.attrs["provenance"]["cores"])
@@ -106,21 +93,18 @@ def draw_column(column: list[Axes], result: pd.DataFrame, peer: str, quantities:
 
 
 def draw(result: pd.DataFrame) -> Figure:
-    warm, values, provenance = is_warm(result), result.attrs["parameters"], result.attrs["provenance"]
-    quantities = [quantity for quantity in QUANTITIES if quantity != "allocated" or warm]
-    figure, panels = style.panels(1.1 + 1.45 * len(quantities), len(quantities), len(REFERENCES), sharey="row")
+    values, provenance = result.attrs["parameters"], result.attrs["provenance"]
+    figure, panels = style.panels(1.1 + 1.45 * len(QUANTITIES), len(QUANTITIES), len(REFERENCES), sharey="row")
     for column, peer in zip(panels.T, REFERENCES):
-        draw_column(list(column), result, peer, quantities)
+        draw_column(list(column), result, peer)
     entries = {title_of(each, result): {**LOOKS[each], "markersize": 4.5} for each in (RING, *REFERENCES)}
-    if not warm:
-        dashed = {"color": style.GREY, "marker": "o", "markerfacecolor": "white", "linestyle": (0, (4, 2))}
-        entries["published"] = dashed
+    dashed = {"color": style.GREY, "marker": "o", "markerfacecolor": "white", "linestyle": (0, (4, 2))}
+    entries["published"] = dashed
     entries[f"more ranks than the {provenance['cores']} cores here"] = {"facecolor": "#EEEEEE"}
     style.legend(figure, entries, "outside upper center", fontsize=7.5, columnspacing=1.2)
-    text = f"float32; means of {values['repetitions']} calls, of the largest value of all ranks. " + (
-        "Warm calls: the time of the call alone; memory: tensors alone; errors against the mean in float64."
-        if warm
-        else "Calls are the first of new processes, which draw the input; errors: rank 0's, against the mean in "
+    text = (
+        f"float32; means of {values['repetitions']} calls, of the largest value of all ranks. "
+        "Calls are the first of new processes, which draw the input; errors: rank 0's, against the mean in "
         "float32. Published processes start a Python interpreter each, ours are forked. Published: 10 repeats, Gloo on "
         f"the CPU, {setup_of(load_reference(REFERENCES['butterfly']))}."
     )
@@ -132,7 +116,7 @@ def columns_of(peer: str) -> list[str]:
 
 
 def seconds_text(seconds: float) -> str:
-    """Three decimals, as published, or enough to show two digits: warm calls take less than a millisecond here."""
+    """Three decimals, as published, or enough to show two digits: calls may take less than a millisecond here."""
     digits = 1 - math.floor(math.log10(seconds)) if seconds > 0 else 0
     return f"{seconds:.{max(3, digits)}f}"
 
@@ -156,33 +140,31 @@ def text_of(peer: str, numbers: pd.DataFrame, command: str) -> str:
 
 
 def make_table(result: pd.DataFrame, peer: str, numbers: pd.DataFrame) -> Table:
-    name, warm, provenance = title_of(peer, result), is_warm(result), result.attrs["provenance"]
-    first = "the first call of new processes, ru_maxrss in KiB, squared errors of rank 0 against the mean in float32. "
+    name, provenance = title_of(peer, result), result.attrs["provenance"]
     whose = "" if peer == "butterfly" else f"torch: {name}. "
     return Table(
         title=f"Ring all-reduce beside {'the given butterfly' if peer == 'butterfly' else name}: "
-        + ("warm calls" if warm else "first calls, as published"),
+        "first calls, as published",
         columns=[*CELL, *numbers.columns],
         rows=texts_of(numbers),
         text=text_of(peer, numbers, provenance["command"]),
         results=[result],
         note=f"Means of {result.attrs['parameters']['repetitions']} repeats of the largest value of all ranks: seconds "
-        f"of {'a warm call alone, ru_maxrss in KiB, squared errors against the mean in float64. ' if warm else first}"
+        "of the first call of new processes, ru_maxrss in KiB, squared errors of rank 0 against the mean in float32. "
         f"{whose}The machine has {provenance['cores']} cores.",
     )
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
     for result in (load(file, PROGRAM) for file in files):
-        yield named(PROGRAM, result), draw(result)
+        yield name_of(PROGRAM, result), draw(result)
         for peer, reference in REFERENCES.items():
             numbers = means(result, peer)
             if len(numbers):
                 numbers = numbers[columns_of(peer)]
                 made = make_table(result, peer, numbers)
-                yield named(reference, result), made
-                if not is_warm(result):
-                    yield from side_by_side(reference, made, reference, CELL, numbers.reset_index())
+                yield name_of(reference, result), made
+                yield from side_by_side(reference, made, reference, CELL, numbers.reset_index())
 
 
 main = script.main(__name__, __doc__, make)

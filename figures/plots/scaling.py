@@ -1,6 +1,6 @@
 """Draws weak scaling on the simulated cluster: efficiency over GPUs, and the best size of a bucket beside b*.
 
-Reads one result file of the benchmark scaling.
+Reads one result file of the benchmark `cluster scaling`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Draws weak scaling from naive to fully sharded on the simulated cluster, and what prefetch saves over a link's speed.
 
-Reads one result file of the benchmark sharded_scaling.
+Reads one result file of the benchmark `cluster sharded_scaling`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ prints: of rank 0, losses added up over the number of micro-batches, and the las
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,11 +107,6 @@ def draw(result: pd.DataFrame) -> Figure:
     return style.add_caption(figure, text, [result])
 
 
-def published() -> pd.DataFrame:
-    """As printed."""
-    return load_reference(PROGRAM, as_printed=True)
-
-
 def costs(result: pd.DataFrame, implementation: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Training time of all epochs in seconds, and peak memory in bytes: a row for each seed, a column for each rank."""
     seconds, allocated = (
@@ -169,7 +163,8 @@ def setup(result: pd.DataFrame) -> str:
 
 def beside_published(here: pd.DataFrame) -> list[list[str]]:
     """A row for each number, in the columns BESIDE. More ranks than published have nothing beside them."""
-    both = here.merge(published(), on=["distributed_impl", "Rank"], how="left", suffixes=("", " published")).fillna("")
+    there = load_reference(PROGRAM, as_printed=True)
+    both = here.merge(there, on=["distributed_impl", "Rank"], how="left", suffixes=("", " published")).fillna("")
     of_rank, rows = {"Time": "time [s]", "Max Memory Allocated": "memory [bytes]"}, []
     for implementation, block in both.groupby("distributed_impl", sort=False):
         ranks = block.to_dict(orient="records")
@@ -210,15 +205,15 @@ class Comparison(NamedTuple):
 
 
 def compare(*samples: Sequence[float]) -> Comparison:
-    difference = statistics.mean(samples[0]) - statistics.mean(samples[1])
-    if min(map(len, samples)) < 2:
+    columns = (pd.Series(values).agg(["mean", "var", "count"]) for values in samples)
+    table = pd.DataFrame(dict(enumerate(columns))).T
+    difference, parts = table["mean"][0] - table["mean"][1], table["var"] / table["count"]
+    if table["count"].min() < 2:
         return Comparison(difference, math.nan, math.nan)
-    parts = [statistics.variance(values) / len(values) for values in samples]
-    error = math.sqrt(sum(parts))
-    if error == 0:
+    if parts.sum() == 0:
         return Comparison(difference, math.inf if difference else 0.0, 0.0 if difference else 1.0)
-    freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, samples))
-    return Comparison(difference, difference / error, two_sided_p(difference / error, freedom))
+    t, freedom = difference / math.sqrt(parts.sum()), parts.sum() ** 2 / (parts**2 / (table["count"] - 1)).sum()
+    return Comparison(difference, t, two_sided_p(t, freedom))
 
 
 def two_sided_p(t: float, freedom: float) -> float:
@@ -241,7 +236,7 @@ def convergence(result: pd.DataFrame) -> list[str]:
     """What the seeds say about the claim that both implementations agree."""
     lines = []
     for what in QUANTITIES:
-        found = compare(*(list(last(result, name, what)) for name in ("selfmade", "pytorch")))
+        found = compare(*(last(result, name, what) for name in ("selfmade", "pytorch")))
         said = "within what the spread over seeds" if found.within_spread() else "more than the seeds' spread"
         said = f", {said} allows (Welch's t = {found.t:.2f}, p = {found.p:.2f})."
         if result["seed"].nunique() < 2:
@@ -266,8 +261,7 @@ def seeds_table(result: pd.DataFrame) -> Table:
         rows.append([name, str(len(seconds)), *ends, spread(seconds, 2), spread(allocated / 2**20, 2)])
     lines = []
     if len(rows) > 1:
-        there = published().astype({"Time": float, "Max Memory Allocated": float})
-        there = there.groupby("distributed_impl")[HEADERS[1:]].mean()
+        there = load_reference(PROGRAM).groupby("distributed_impl")[HEADERS[1:]].mean()
         here = pd.DataFrame.from_dict(means, orient="index")
         lines = [*convergence(result), against(here, "here"), against(there, "published")]
     columns = ["implementation", "seeds", *QUANTITIES, "time [s]", "memory [MiB]"]

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "ddp/bucket_plan.h"
@@ -75,11 +76,13 @@ class Shards : public ShardedOptimizer {
       : group_(std::move(group)), ranks_(group_->getSize()), overlap_(options.overlap) {
     for (const auto& indices : plan_buckets(parameters, options.cap_bytes)) {
       Bucket bucket = make_bucket(indices, parameters, ranks_);
-      if (bucket.shard.numel() > 0) {
-        bucket.optimizer = make_optimizer({bucket.shard});
-        TORCH_CHECK(bucket.optimizer, kWho, "the factory has returned no optimizer");
-        buckets_.push_back(std::move(bucket));
+      if (bucket.shard.numel() == 0) {
+        std::ranges::move(bucket.members, std::back_inserter(without_elements_));
+        continue;
       }
+      bucket.optimizer = make_optimizer({bucket.shard});
+      TORCH_CHECK(bucket.optimizer, kWho, "the factory has returned no optimizer");
+      buckets_.push_back(std::move(bucket));
     }
     const at::NoGradGuard no_grad;
     for (const auto* tensors : {&parameters, &buffers}) {
@@ -113,6 +116,9 @@ class Shards : public ShardedOptimizer {
     }
     for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
       publish(buckets_[b]);
+    }
+    for (const Member& empty : without_elements_) {
+      empty.parameter.mutable_grad().reset();
     }
     next_ = reduced_ = 0;
   }
@@ -224,8 +230,9 @@ class Shards : public ShardedOptimizer {
   const int ranks_;
   const bool overlap_;
   std::vector<Bucket> buckets_;  // in plan order; hooks refer to its elements
-  std::size_t next_ = 0;         // the first bucket not yet launched in this step
-  std::size_t reduced_ = 0;      // how many shards have this step's gradient
+  std::vector<Member> without_elements_;
+  std::size_t next_ = 0;     // the first bucket not yet launched in this step
+  std::size_t reduced_ = 0;  // how many shards have this step's gradient
 };
 
 }  // namespace

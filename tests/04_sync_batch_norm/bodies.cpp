@@ -148,10 +148,14 @@ void constant_channel(Uses& uses) {
   use.run();
 }
 
-// What follows may write its result over the output, as an in-place ReLU does.
+// What follows may write its result over the output, as an in-place ReLU does, also where that is x_hat.
 void output_is_overwritten(Uses& uses) {
-  for (const bool training : {true, false}) {
-    Use& use = *uses.add({.mode = {.training = training}, .note = "followed by an in-place ReLU"});
+  for (const auto& [training, affine] : {std::pair(true, true), {false, true}, {true, false}}) {
+    Use& use = *uses.add({.weight = affine,
+                          .bias = affine,
+                          .mode = {.training = training},
+                          .wants = affine ? kInput | kWeight | kBias : kInput,
+                          .note = "followed by an in-place ReLU"});
     use.forward();
     const at::Tensor output = use.output;
     use.output = output.detach().clone();

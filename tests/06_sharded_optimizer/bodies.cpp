@@ -22,6 +22,7 @@ std::vector<Body> fitting(std::vector<Body> bodies) {
     if (body.name.ends_with("a rank that accumulates inside NoSync only")) {
       body.charged_to = kAccumulationTest;
     }
+    body.name = in_own_words(body.name);
   }
   return bodies;
 }
@@ -80,6 +81,7 @@ Body without_rounding(std::int64_t cap) {
               training.clear(Clear::kNone);
               if (step == 1) {
                 training.fill(7);
+                client.value("overwritten", at::scalar_tensor(7.0));
               }
               at::Tensor loss = at::zeros({}, at::kDouble);
               for (const at::Tensor& weight : training.parameters()) {
@@ -122,7 +124,9 @@ std::vector<Body> same_order() {
        a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
        a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
        some_of(subject({.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: "),
-               {"float64, five ranks"})});
+               {"float64, five ranks"}),
+       some_of(subject({.options = {.cap_bytes = kEach}, .slows = true}, "a falling rate: "),
+               {"three layers, three steps"})});
 }
 
 std::vector<Body> overlapping() {
@@ -136,7 +140,10 @@ std::vector<Body> overlapping() {
 std::vector<Body> without_overlap() {
   const auto sync =
       subject({.options = {.cap_bytes = kSome, .overlap = false}}, "without overlap: ");
-  return joined({a_few_of(sync), fitting(rank_dependent_bodies(sync))});
+  const auto each =
+      subject({.options = {.cap_bytes = kEach, .overlap = false}}, "each, without overlap: ");
+  return joined({some_of(each, {"three layers, three steps"}), a_few_of(sync),
+                 fitting(rank_dependent_bodies(sync))});
 }
 
 std::vector<Body> exact() { return {without_rounding(60), without_rounding(kOne)}; }
@@ -144,7 +151,9 @@ std::vector<Body> exact() { return {without_rounding(60), without_rounding(kOne)
 std::vector<Body> clipping() {
   const auto clipped = subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ");
   return joined(
-      {a_few_of(clipped), some_of(clipped, {"float16, large on one rank"}),
+      {some_of(subject({.options = {.cap_bytes = kEach}, .max_norm = 0.25}, "each, clipped: "),
+               {"three layers, three steps"}),
+       a_few_of(clipped), some_of(clipped, {"float16, large on one rank"}),
        some_of(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6}, "not clipped: "),
                {"three layers, three steps"}),
        some_of(subject({.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},

@@ -43,10 +43,14 @@ std::vector<Body> memory();
 
 enum class Inner { kSgd, kMomentum, kAdamW };
 
-/// An optimizer over `parameters`; `stepped` is called with its elements when it has taken a step.
+/// A text of bodies that call step() finish(), and know one operation.
+std::string in_own_words(std::string text);
+
+/// An optimizer over `parameters`; `stepped` is called with its elements when it has taken a step, after
+/// which its learning rate is halved if it `slows`, as a caller's would be.
 std::unique_ptr<torch::optim::Optimizer> make_inner(
     Inner inner, std::vector<at::Tensor> parameters,
-    const std::function<void(std::int64_t elements)>& stepped = nullptr);
+    const std::function<void(std::int64_t elements)>& stepped = nullptr, bool slows = false);
 
 /// That of toy_body(), for plain SGD.
 constexpr double learning_rate(Inner inner) { return inner == Inner::kSgd ? 0.1 : 0.125; }
@@ -55,6 +59,7 @@ struct Form {
   ShardedOptimizerOptions options = {};
   Inner inner = Inner::kMomentum;
   double max_norm = 0;  // none
+  bool slows = false;
 };
 
 /// Calls this stage's factory, and makes what it returns a synchronizer, whose finish() clips and
@@ -62,7 +67,7 @@ struct Form {
 /// "overlap" or "no overlap", and in each step, by place in the list of parameters, the facts
 /// "gradient is kept" of a gradient that is still there when finish() begins, and "gradient is
 /// left" when it ends; "update" for each step of an inner optimizer, the value "norm", and the
-/// parameters as they are then: "updated", and "moved by step()" if they are elsewhere.
+/// parameters as they are then: "updated", and "elsewhere after step()" if they are.
 Factory sharded(const Form& form);
 
 /// Tests that are charged with bodies.

@@ -14,6 +14,25 @@ namespace ddp::testing {
 
 namespace {
 
+Predicate worded(const Predicate& holds) {
+  return [holds](const Evidence& evidence) {
+    Finding finding = holds ? holds(evidence) : Finding();
+    finding.text = in_own_words(finding.text);
+    return finding;
+  };
+}
+
+// In this stage's words.
+void judge_worded(const std::vector<Body>& bodies, const Predicate& holds,
+                  const Predicate& unless = nullptr) {
+  judge(bodies, worded(holds), worded(unless));
+}
+
+// kEnd says of the simplest steps where they end, and what is wrong there is no other test's mistake.
+Predicate values_too(const Predicate& holds) {
+  return only_where(same_order()[0], parameters_are_the_unsharded_optimizers, holds);
+}
+
 const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
      .points = 1,
@@ -24,8 +43,8 @@ const GradedTest kConstruction{
              "are rank 2's? The factory gets a list of one tensor, which is a leaf, flat, and "
              "requires a gradient: does at::zeros with options make one that does?"},
     [] {
-      judge(overlapping(), all_of({state_is_rank_0s, each_bucket_has_a_shard}));
-      judge(without_overlap(), all_of({state_is_rank_0s, each_bucket_has_a_shard}));
+      judge_worded(overlapping(), all_of({state_is_rank_0s, each_bucket_has_a_shard}));
+      judge_worded(without_overlap(), all_of({state_is_rank_0s, each_bucket_has_a_shard}));
     }};
 
 const GradedTest kEnd{
@@ -41,12 +60,13 @@ const GradedTest kEnd{
              "it, by the group's numbering? Wrong only where gradients are missing: what does the "
              "flat bucket hold there?"},
     [] {
-      judge(exact(), parameters_are_the_same_bits, misused_in_flight);
-      judge(overlapping(),
-            all_of({parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits,
-                    parameters_stay_in_place, surroundings_are_left_alone}),
-            misused_in_flight);
-      judge(small_models(), training_ends_at_the_oracle({same_order_models()}), misused_in_flight);
+      judge_worded(overlapping(),
+                   all_of({parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits,
+                           parameters_stay_in_place, surroundings_are_left_alone}),
+                   misused_in_flight);
+      judge_worded(small_models(), training_ends_at_the_oracle({same_order_models()}),
+                   misused_in_flight);
+      judge_worded(exact(), parameters_are_the_same_bits, misused_in_flight);
     }};
 
 const GradedTest kOneEach{
@@ -60,8 +80,8 @@ const GradedTest kOneEach{
              "by clip_grad_norm() and again by step()? Anything else that is sent costs time on "
              "4,096 ranks."},
     [] {
-      judge(overlapping(), in_each_step(each_bucket_once));
-      judge(clipping(), in_each_step(each_bucket_once));
+      judge_worded(overlapping(), in_each_step(each_bucket_once));
+      judge_worded(clipping(), in_each_step(each_bucket_once));
     }};
 
 const GradedTest kOrder{
@@ -73,9 +93,10 @@ const GradedTest kOrder{
              "that were complete early? step() has two loops over buckets: one launches what is "
              "left, and only then one waits."},
     [] {
-      judge(overlapping(), in_each_step(in_plan_order));
-      judge(branching_models(), training_ends_at_the_oracle({{ToyKind::kRankBranch}}),
-            misused_in_flight);
+      judge_worded(overlapping(), in_each_step(in_plan_order));
+      judge_worded(branching_models(),
+                   values_too(training_ends_at_the_oracle({{ToyKind::kRankBranch}})),
+                   misused_in_flight);
     }};
 
 const GradedTest kInstant{
@@ -88,7 +109,7 @@ const GradedTest kInstant{
              "step(): what should have reset the counts? If a gradient is said to be still there: "
              "the bucket has a copy since the hook ran, so parameter.grad() is memory that nobody "
              "needs."},
-    [] { judge(overlapping(), in_each_step(with_its_last_gradient)); }};
+    [] { judge_worded(overlapping(), in_each_step(with_its_last_gradient)); }};
 
 const GradedTest kNoWaits{
     {.name = "nothing_waits_inside_backward",
@@ -98,23 +119,23 @@ const GradedTest kNoWaits{
              "(item()) in a hook. The result of a reduce-scatter is needed in step() at the "
              "earliest."},
     [] {
-      judge(overlapping(), backward_never_waits);
-      judge(small_models(), backward_never_waits);
-      judge(misuse(), backward_never_waits);
-      judge(named(same_order(), {"three layers, three steps", "310 layers"}), backward_launches);
+      judge_worded(overlapping(), backward_never_waits);
+      judge_worded(small_models(), backward_never_waits);
+      judge_worded(misuse(), backward_never_waits);
+      judge_worded(named(same_order(), {"three layers, three steps", "310 layers"}),
+                   backward_launches);
     }};
 
-const GradedTest kGather{
-    {.name = "an_all_gather_starts_with_its_update",
-     .points = 1,
-     .hint = "As soon as a shard is new it can be on its way, while the next "
-             "bucket's optimizer works.",
+const GradedTest kGather{{.name = "an_all_gather_starts_with_its_update",
+                          .points = 1,
+                          .hint = "As soon as a shard is new it can be on its way, while the next "
+                                  "bucket's optimizer works.",
      .more = "How many loops over buckets does step() have after the means are there? If one "
              "updates and another gathers, the network has nothing to do during the updates."},
-    [] {
-      judge(overlapping(), in_each_step(with_its_update));
-      judge(clipping(), in_each_step(with_its_update));
-    }};
+                         [] {
+                           judge_worded(overlapping(), in_each_step(with_its_update));
+                           judge_worded(clipping(), in_each_step(with_its_update));
+                         }};
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_tensor_in_flight",
@@ -124,10 +145,10 @@ const GradedTest kInFlight{
              "gradient, the shard, the flat parameters. For each: which line launches, which "
              "waits, and what stands between?"},
     [] {
-      judge(overlapping(), all_of({buffers_in_flight_are_left_alone, every_step_reduces}));
-      judge(without_overlap(), buffers_in_flight_are_left_alone);
-      judge(clipping(), buffers_in_flight_are_left_alone);
-      judge(small_models(), buffers_in_flight_are_left_alone);
+      judge_worded(overlapping(), all_of({buffers_in_flight_are_left_alone, every_step_reduces}));
+      judge_worded(without_overlap(), buffers_in_flight_are_left_alone);
+      judge_worded(clipping(), buffers_in_flight_are_left_alone);
+      judge_worded(small_models(), buffers_in_flight_are_left_alone);
     }};
 
 const GradedTest kAccumulation{
@@ -140,8 +161,8 @@ const GradedTest kAccumulation{
              "parameter.grad(). Which of these gradients does the last backward reach, and who "
              "takes the others?"},
     [] {
-      judge(overlapping(), all_of({every_step_reduces, no_sync_is_silent}));
-      judge(without_overlap(), no_sync_is_silent);
+      judge_worded(overlapping(), all_of({every_step_reduces, no_sync_is_silent}));
+      judge_worded(without_overlap(), no_sync_is_silent);
     }};
 
 const GradedTest kNorm{
@@ -154,8 +175,9 @@ const GradedTest kNorm{
              "root of the sum of squares? Does the padding add to it? And are the squares summed "
              "in a dtype that can hold them?"},
     [] {
-      judge(clipping(), all_of({norm_is_that_of_the_means, parameters_are_the_unsharded_optimizers,
-                                ranks_have_the_same_bits}));
+      judge_worded(clipping(), all_of({norm_is_that_of_the_means,
+                                       values_too(parameters_are_the_unsharded_optimizers),
+                                       ranks_have_the_same_bits}));
     }};
 
 const GradedTest kNoOverlap{
@@ -168,12 +190,12 @@ const GradedTest kNoOverlap{
              "waited for before the next is launched: reduce-scatters first, then update, "
              "all-gather, update, all-gather."},
     [] {
-      judge(without_overlap(),
-            all_of({in_each_step(after_backward_one_by_one), in_each_step(each_bucket_once),
-                    in_each_step(in_plan_order), in_each_step(with_its_update),
-                    parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits,
-                    every_step_reduces}),
-            misused_in_flight);
+      judge_worded(without_overlap(),
+                   all_of({in_each_step(after_backward_one_by_one), in_each_step(each_bucket_once),
+                           in_each_step(in_plan_order), in_each_step(with_its_update),
+                           values_too(parameters_are_the_unsharded_optimizers),
+                           ranks_have_the_same_bits, every_step_reduces}),
+                   misused_in_flight);
     }};
 
 const GradedTest kMemory{
@@ -190,10 +212,11 @@ const GradedTest kMemory{
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";
       }
-      judge(memory(),
-            all_of({[](const Evidence& evidence) { return memory_is_bounded(evidence); },
-                    [](const Evidence& evidence) { return growth_in_steps(evidence, 20); }}));
-      judge(overlapping(), all_of({nothing_grows, every_step_reduces}));
+      judge_worded(
+          memory(),
+          all_of({[](const Evidence& evidence) { return memory_is_bounded(evidence); },
+                  [](const Evidence& evidence) { return growth_in_steps(evidence, 20); }}));
+      judge_worded(overlapping(), all_of({nothing_grows, every_step_reduces}));
     }};
 
 const GradedTest kDestruction{
@@ -203,21 +226,21 @@ const GradedTest kDestruction{
      .more = "As in stages 02 and 03: draw who keeps whom alive. A hook that captures a "
              "shared_ptr is the usual circle."},
     [] {
-      judge(destruction(), destruction_ends_everything);
-      judge(misuse(), destruction_is_silent);
+      judge_worded(destruction(), destruction_ends_everything);
+      judge_worded(misuse(), destruction_is_silent);
     }};
 
-const GradedTest kErrors{
-    {.name = "errors_come_before_communication",
-     .points = 1,
-     .hint = "TORCH_CHECK() what the header lists, before the first "
-             "broadcast: the factory, too, can be called before it, since a "
-             "shard's values may come later.",
+const GradedTest kErrors{{.name = "errors_come_before_communication",
+                          .points = 1,
+                          .hint = "TORCH_CHECK() what the header lists, before the first "
+                                  "broadcast: the factory, too, can be called before it, since a "
+                                  "shard's values may come later.",
      .more = "For each error: has this rank sent anything when it is noticed? The factory's "
              "result can be looked at before the first broadcast if the shard gets its values "
              "later. Inside NoSync, and for a max_norm that is not positive, throw before "
-             "reducing."},
-    [] { judge(misuse(), misuse_is_refused); }};
+             "reducing. Which dtype has a parameter now, and which its bucket, also where it "
+             "has no gradient? Is a gradient that a hook has counted counted again?"},
+                         [] { judge_worded(misuse(), misuse_is_refused); }};
 
 }  // namespace
 

@@ -56,7 +56,7 @@ std::string each_bucket_once(const StepOfRank& step);
 
 /// The factory was called once for each bucket, with a flat leaf of its N-th; after construction it has
 /// rank 0's values of that chunk.
-std::string each_bucket_has_a_shard(const Evidence& evidence);
+Finding each_bucket_has_a_shard(const Evidence& evidence);
 
 /// Reduce-scatters in plan order, then all-gathers in plan order; step() launches all reduce-scatters
 /// that are left, and then waits.
@@ -75,18 +75,18 @@ std::string after_backward_one_by_one(const StepOfRank& step);
 
 /// After each step all parameters are where one process would have them, with the whole state of an
 /// optimizer of the same kind and the mean of all ranks' gradients, clipped if that was asked for.
-std::string parameters_are_the_unsharded_optimizers(const Evidence& evidence);
+Finding parameters_are_the_unsharded_optimizers(const Evidence& evidence);
 
 /// The same bit for bit, where no sum is rounded.
-std::string parameters_are_the_same_bits(const Evidence& evidence);
+Finding parameters_are_the_same_bits(const Evidence& evidence);
 
 /// Each is in the storage that it had.
-std::string parameters_stay_in_place(const Evidence& evidence);
+Finding parameters_stay_in_place(const Evidence& evidence);
 
 /// They have the same bits on all ranks.
-std::string ranks_have_the_same_bits(const Evidence& evidence);
+Finding ranks_have_the_same_bits(const Evidence& evidence);
 
 /// What clip_grad_norm() returned is the norm of the mean gradients.
-std::string norm_is_that_of_the_means(const Evidence& evidence);
+Finding norm_is_that_of_the_means(const Evidence& evidence);
 
 }  // namespace ddp::testing

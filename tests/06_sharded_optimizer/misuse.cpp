@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "bodies.h"
-#include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
 #include "support/calls.h"
+#include "support/memory_account.h"
 #include "support/settings.h"
 #include "support/training_bodies.h"
 
@@ -117,35 +117,31 @@ void count_memory(Client& client, const ShardedOptimizerOptions& options) {
   const auto ranks = static_cast<std::int64_t>(client.world().ranks);
   const std::int64_t bucket = std::min(std::max(options.cap_bytes, kLayer), kAll);
   const std::int64_t held = 4 * kAll / ranks;
-  MemoryMeter meter;
+  MemoryAccount account(client,
+                        {{kLayer, "a layer's gradient"},
+                         {bucket, "a flat bucket"},
+                         {bucket / ranks, "a shard, its gradient or one of AdamW's moments"}});
   const auto optimizer = make_sharded_optimizer(
       parameters, {}, make_group(client.shared_from_this()),
       [](std::vector<at::Tensor> shards) { return make_inner(Inner::kAdamW, std::move(shards)); },
       options);
   for (int step = 0; step < 61; ++step) {
-    client.settle();
-    meter.reset_peak();
+    account.reset();
     if (step % 4 == 2) {
       const NoSync scope(*optimizer);
       loss_of_every(1, parameters).backward();
     }
     loss_of_every(step % 3 == 1 ? 2 : 1, parameters).backward();
-    client.fact("bytes allowed", held + kAll + 2 * bucket + kLayer);
-    client.fact("bytes backward's tensors and what is held", meter.peak_bytes());
+    account.peak("backward's tensors and what is held", held + kAll + 2 * bucket + kLayer);
     if (step % 2 == 1) {
       optimizer->clip_grad_norm(1);
     }
-    meter.reset_peak();
+    account.reset();
     optimizer->step();
-    client.fact("bytes allowed", held + kAll + 2 * bucket);
-    client.fact("bytes step()'s tensors and what is held", meter.peak_bytes());
-    client.settle();
-    client.fact("bytes allowed", held);
-    client.fact("bytes shards, their gradients and AdamW's state between steps",
-                meter.live_bytes());
+    account.peak("step()'s tensors and what is held", held + kAll + 2 * bucket);
+    account.held("shards, their gradients and AdamW's state between steps", held);
     if (step == 20 || step == 40 || step == 60) {
-      client.fact("held: handles of operations", client.live_handles());
-      client.fact("held: bytes of tensors", meter.live_bytes());
+      account.count();
     }
   }
 }
@@ -158,6 +154,9 @@ std::vector<Body> misuse() {
       joined({misuse_bodies(some), second_backward_bodies(some),
               misuse_bodies(subject({.options = {.cap_bytes = kSome, .overlap = false}},
                                     "without overlap: "))});
+  for (Body& body : all) {
+    body.name = in_own_words(body.name);
+  }
   all.push_back({"wrong caps and factories", {}, construct_wrongly, kErrorsTest});
   all.push_back({"wrong calls", {}, call_wrongly, kErrorsTest});
   for (const bool overlap : {true, false}) {

@@ -74,7 +74,7 @@ std::string in_plan_order(const StepOfRank& step) {
 }
 
 std::string with_its_last_gradient(const StepOfRank& step) {
-  if (std::string text = wrong_moment(step); !text.empty()) {
+  if (Finding text = wrong_moment(step); !text.empty()) {
     return text;
   }
   if (step.reduce_scatters.empty() && !step.buckets.empty()) {

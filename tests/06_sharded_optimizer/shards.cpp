@@ -26,6 +26,16 @@ std::string listed(const std::vector<std::int64_t>& bytes) {
   return bytes.empty() ? "nothing" : text + (bytes.size() > 12 ? " ..." : "") + " bytes";
 }
 
+// "107 float32, 3 bfloat16", which are elements and dtypes.
+std::string listed(const std::vector<std::pair<std::int64_t, std::int64_t>>& shards) {
+  std::string text;
+  for (const auto& [elements, dtype] : shards) {
+    text += (text.empty() ? "" : ", ") + std::to_string(elements) + " " +
+            dtype_name(static_cast<at::ScalarType>(dtype));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
 std::string wrong_bytes_of(const StepOfRank& step, const char* kind,
                            const std::vector<const Seen*>& launches, std::size_t chunks,
                            Compared how) {
@@ -56,7 +66,7 @@ std::string wrong_bytes_of(const StepOfRank& step, const char* kind,
 }
 
 // What is wrong with what is in a rank's shards after construction.
-std::string wrong_values(const Evidence& evidence, const std::vector<TrainingOfRank>& ranks,
+Finding wrong_values(const Evidence& evidence, const std::vector<TrainingOfRank>& ranks,
                          const TrainingOfRank& training, int model) {
   const std::vector<Bucket> buckets = buckets_of(training, ranks.size());
   const auto place = &training - ranks.data();
@@ -174,7 +184,7 @@ std::string each_bucket_once(const StepOfRank& step) {
   return wrong_bytes(step, Compared::kAsSet);
 }
 
-std::string each_bucket_has_a_shard(const Evidence& evidence) {
+Finding each_bucket_has_a_shard(const Evidence& evidence) {
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     for (const TrainingOfRank& training : ranks) {
       std::vector<std::pair<std::int64_t, std::int64_t>> actual;
@@ -194,18 +204,11 @@ std::string each_bucket_has_a_shard(const Evidence& evidence) {
         expected.emplace_back(bucket.chunk, static_cast<std::int64_t>(bucket.dtype));
       }
       if (!training.parameter.empty() && actual != expected) {
-        std::string text = on(training) + ": the factory made optimizers for shards of";
-        for (const auto& [elements, dtype] : actual) {
-          text += " " + std::to_string(elements);
-        }
-        text += " elements; in plan order, and padded to " + std::to_string(ranks.size()) +
-                " equal chunks, they have";
-        for (const auto& [elements, dtype] : expected) {
-          text += " " + std::to_string(elements);
-        }
-        return text;
+        return on(training) + ": the factory made optimizers for shards of " + listed(actual) +
+               "; in plan order, and padded to " + std::to_string(ranks.size()) +
+               " equal chunks, they have " + listed(expected);
       }
-      if (std::string text = wrong_values(evidence, ranks, training, model); !text.empty()) {
+      if (Finding text = wrong_values(evidence, ranks, training, model); !text.empty()) {
         return text;
       }
     }

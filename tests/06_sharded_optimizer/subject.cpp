@@ -2,6 +2,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <cstring>
 #include <utility>
 
 #include "bodies.h"
@@ -19,19 +20,24 @@ template <typename Optimizer>
 class Told : public Optimizer {
  public:
   template <typename Options>
-  Told(std::vector<at::Tensor> parameters, Options options, Stepped stepped)
-      : Optimizer(std::move(parameters), options), stepped_(std::move(stepped)) {}
+  Told(std::vector<at::Tensor> parameters, Options options, Stepped stepped, bool slows)
+      : Optimizer(std::move(parameters), options), stepped_(std::move(stepped)), slows_(slows) {}
 
   at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     at::Tensor loss = Optimizer::step(std::move(closure));
     if (stepped_) {
       stepped_(this->param_groups()[0].params()[0].numel());
     }
+    if (slows_) {
+      auto& options = this->param_groups()[0].options();
+      options.set_lr(options.get_lr() / 2);
+    }
     return loss;
   }
 
  private:
   Stepped stepped_;
+  bool slows_;
 };
 
 class AsSynchronizer : public GradientSynchronizer {
@@ -60,7 +66,7 @@ class AsSynchronizer : public GradientSynchronizer {
     tell_gradients("gradient is left");
     for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
       if (parameters_[i].const_data_ptr() != places_[i]) {
-        client_.fact("moved by step()", 1, static_cast<std::int64_t>(i));
+        client_.fact("elsewhere after step()", 1, static_cast<std::int64_t>(i));
       }
       client_.value("updated", parameters_[i], static_cast<std::int64_t>(i));
     }
@@ -101,17 +107,29 @@ at::Tensor as_values(const std::vector<std::vector<std::size_t>>& plan) {
 
 }  // namespace
 
+std::string in_own_words(std::string text) {
+  const std::pair<const char*, const char*> words[] = {{"finish()", "step()"},
+                                                       {"an all-reduce", "an operation"},
+                                                       {"all-reduce fails", "operation fails"}};
+  for (const auto& [theirs, own] : words) {
+    for (auto at = text.find(theirs); at != text.npos; at = text.find(theirs, at + 1)) {
+      text.replace(at, std::strlen(theirs), own);
+    }
+  }
+  return text;
+}
+
 std::unique_ptr<torch::optim::Optimizer> make_inner(Inner inner, std::vector<at::Tensor> parameters,
-                                                    const Stepped& stepped) {
+                                                    const Stepped& stepped, bool slows) {
   using torch::optim::AdamW;
   using torch::optim::SGD;
   if (inner == Inner::kAdamW) {
     const auto options = torch::optim::AdamWOptions(learning_rate(inner)).weight_decay(0.25);
-    return std::make_unique<Told<AdamW>>(std::move(parameters), options, stepped);
+    return std::make_unique<Told<AdamW>>(std::move(parameters), options, stepped, slows);
   }
   const double momentum = inner == Inner::kMomentum ? 0.5 : 0;
   const auto options = torch::optim::SGDOptions(learning_rate(inner)).momentum(momentum);
-  return std::make_unique<Told<SGD>>(std::move(parameters), options, stepped);
+  return std::make_unique<Told<SGD>>(std::move(parameters), options, stepped, slows);
 }
 
 Factory sharded(const Form& form) {
@@ -122,6 +140,7 @@ Factory sharded(const Form& form) {
       client.value("plan", as_values(plan_buckets(parameters, form.options.cap_bytes)));
       client.value("inner", at::scalar_tensor(static_cast<int>(form.inner), at::kLong));
       client.value("max norm", at::scalar_tensor(form.max_norm, at::kDouble));
+      client.value("slows", at::scalar_tensor(form.slows, at::kBool));
       client.value(form.options.overlap ? "overlap" : "no overlap", at::Tensor());
     }
     const bool tells = client.place().phase == Phase::kConstruction;
@@ -135,8 +154,9 @@ Factory sharded(const Form& form) {
                     shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
         made.push_back(shard);
       }
-      return make_inner(form.inner, std::move(shards),
-                        [&client](std::int64_t elements) { client.fact("update", elements); });
+      return make_inner(
+          form.inner, std::move(shards),
+          [&client](std::int64_t elements) { client.fact("update", elements); }, form.slows);
     };
     auto optimizer = make_sharded_optimizer(parameters, buffers, group, factory, form.options);
     for (std::size_t b = 0; b < made.size(); ++b) {

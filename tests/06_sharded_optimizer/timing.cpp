@@ -23,8 +23,8 @@ ComputeCost cost_of(const TrainingOfRank& training) {
 }
 
 // `waits_for_all`: all means are awaited before the first update, or each before its own.
-std::int64_t chain_of(const std::vector<TrainingOfRank>& ranks, int step,
-                      const NetworkModel& network, bool waits_for_all) {
+Chain chain_of(const std::vector<TrainingOfRank>& ranks, int step, const NetworkModel& network,
+               bool waits_for_all) {
   const std::vector<Bucket> buckets = buckets_of(ranks[0], ranks.size());
   const bool overlap = ranks[0].others.contains("overlap");
   std::vector<std::vector<std::int64_t>> layers;
@@ -44,31 +44,35 @@ std::int64_t chain_of(const std::vector<TrainingOfRank>& ranks, int step,
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     chain.wait(waits_for_all ? reduced.back() : reduced[b]);
     chain.compute(
-        [&](std::size_t place) { return update_ns(buckets[b].chunk, ranks[place].rank); });
+        [&](std::size_t place) { return update_ns(buckets[b].chunk, ranks[place].rank); },
+        "update");
     const std::int64_t ends = chain.run(c10d::OpType::_ALLGATHER_BASE, buckets[b].chunk_bytes());
     chain.wait(overlap ? 0 : ends);
   }
   chain.wait(chain.network_is_free());
-  return chain.now();
+  return chain;
 }
 
-std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
+Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const auto& ranks = trainings_in(evidence).at(0);
   const VirtualTime time(evidence, network, cost_of(ranks[0]));
   for (const auto& [number, step] : ranks[0].steps) {
     if (!step.ended) {
       continue;
     }
-    const std::int64_t expected = chain_of(ranks, number, network, /*waits_for_all=*/true);
+    const Chain chain = chain_of(ranks, number, network, /*waits_for_all=*/true);
     const std::int64_t took = time.step_ns(number);
-    if (took != expected && took != chain_of(ranks, number, network, /*waits_for_all=*/false)) {
-      return off_the_chain(number, took, expected, "reduce-scatters, updates and all-gathers");
+    if (took != chain.now() &&
+        took != chain_of(ranks, number, network, /*waits_for_all=*/false).now()) {
+      return off_the_chain(number, took, chain.now(),
+                           "reduce-scatters, updates and all-gathers") +
+             first_off(time, number, chain, members_of(evidence.world, ranks[0].group));
     }
   }
   return "";
 }
 
-std::string steps_take_the_chain(const Evidence& evidence) {
+Finding steps_take_the_chain(const Evidence& evidence) {
   return on_each_network(
       [&](const NetworkModel& network) { return wrong_time(evidence, network); });
 }
@@ -85,9 +89,10 @@ const GradedTest kStepTime{
      .hint =
          "Reduce-scatters end as all-reduces do in stage 03, at half the cost. Then each update is "
          "followed by its all-gather, beside which the next update runs.",
-     .more = "Make a table: for each bucket the launch, start and end of its reduce-scatter, the "
-             "end of its update, the start and end of its all-gather. Which of yours is later "
-             "than the handout's formula, and what was waited for?"},
+     .more = "TRACE=step.json draws it (https://ui.perfetto.dev). Make a table: for each "
+             "bucket the launch, start and end of its reduce-scatter, the end of its update, "
+             "the start and end of its all-gather. Which of yours is later than the handout's "
+             "formula, and what was waited for?"},
     [] { judge(timed(), steps_take_the_chain, in_each_step(misplaced)); }};
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "bodies.h"
 #include "claims.h"
 #include "support/compare.h"
+#include "support/norm.h"
 #include "support/training_claims.h"
 #include "support/training_evidence.h"
 
@@ -18,10 +19,18 @@ namespace {
 
 using Ranks = std::vector<TrainingOfRank>;
 
+// What a mistake makes of training.
+struct Mistake {
+  double factor = 1;      // of means
+  bool is_read = false;   // what the caller writes into parameters
+  std::string what = {};  // for the student
+};
+
 // One process that trains with everybody's gradients and the whole of the optimizer.
 class Unsharded {
  public:
-  explicit Unsharded(const Ranks& ranks) : ranks_(ranks) {
+  explicit Unsharded(const Ranks& ranks, Mistake mistake = {})
+      : ranks_(ranks), mistake_(std::move(mistake)) {
     for (const std::int64_t layer : ranks[0].trainable) {
       parameters_[layer] = ranks[0].start.at(layer).clone().set_requires_grad(true);
       scale_[layer] = largest(parameters_[layer]);
@@ -33,7 +42,9 @@ class Unsharded {
     }
     inner_ = static_cast<Inner>(ranks[0].others.at("inner").item<std::int64_t>());
     max_norm_ = ranks[0].others.at("max norm").item<double>();
-    optimizer_ = all.empty() ? nullptr : make_inner(inner_, all);
+    optimizer_ = all.empty()
+                     ? nullptr
+                     : make_inner(inner_, all, nullptr, ranks[0].others.at("slows").item<bool>());
   }
 
   /// False if the ranks have not said what their gradients are.
@@ -52,16 +63,25 @@ class Unsharded {
           magnitude += gradient.to(at::kDouble).abs();
         }
       }
-      const at::Tensor mean = sum / static_cast<double>(ranks_.size());
-      parameter.mutable_grad() = mean.to(parameter.scalar_type());
+      const at::Tensor mean = sum * (mistake_.factor / static_cast<double>(ranks_.size()));
+      mean_[layer] = mean;
+      parameter.mutable_grad() =
+          mean.to(parameter.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
       squares += mean.square().sum().item<double>();
       scale_[layer] = std::max(scale_[layer], largest(parameter));
       gradient_[layer] = std::max(gradient_[layer], largest(magnitude));
     }
-    norm_ = std::sqrt(squares);
-    if (const double scale = max_norm_ / (norm_ + 1e-6); max_norm_ > 0 && scale < 1) {
+    const double scale = max_norm_ / (std::sqrt(squares) + 1e-6);
+    if (max_norm_ > 0 && scale < 1) {
       for (auto& [layer, parameter] : parameters_) {
         parameter.mutable_grad().mul_(scale);
+      }
+    }
+    if (const auto written = ranks_[0].others.find("overwritten");
+        mistake_.is_read && written != ranks_[0].others.end() && number == 1) {
+      const at::NoGradGuard no_grad;
+      for (auto& [layer, parameter] : parameters_) {
+        parameter.fill_(written->second.item<double>());
       }
     }
     if (optimizer_) {
@@ -71,7 +91,8 @@ class Unsharded {
     return true;
   }
 
-  double norm() const { return norm_; }
+  const Ranks& ranks() const { return ranks_; }
+  const std::map<std::int64_t, at::Tensor>& means() const { return mean_; }
   const std::map<std::int64_t, at::Tensor>& parameters() const { return parameters_; }
   const at::Tensor& start(std::int64_t layer) const { return ranks_[0].start.at(layer); }
 
@@ -93,12 +114,12 @@ class Unsharded {
   }
 
   const Ranks& ranks_;
+  const Mistake mistake_;
   Inner inner_{};
   double max_norm_ = 0;
-  double norm_ = 0;
   double epsilon_ = 0;  // the coarsest
   int steps_ = 0;
-  std::map<std::int64_t, at::Tensor> parameters_;
+  std::map<std::int64_t, at::Tensor> parameters_, mean_;
   std::map<std::int64_t, double> scale_,
       gradient_;  // the largest so far; gradients of all ranks together
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
@@ -107,7 +128,7 @@ class Unsharded {
 using Compare = std::function<std::string(const TrainingOfRank&, int step, const Unsharded&)>;
 
 // `compare` after each step that all ranks have ended, for as long as they say what they computed.
-std::string first_after_steps(const Evidence& evidence, const Compare& compare) {
+Finding first_after_steps(const Evidence& evidence, const Compare& compare) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";
   }
@@ -126,7 +147,7 @@ std::string first_after_steps(const Evidence& evidence, const Compare& compare) 
         break;
       }
       for (const TrainingOfRank& training : ranks) {
-        if (std::string text = compare(training, number, unsharded); !text.empty()) {
+        if (Finding text = compare(training, number, unsharded); !text.empty()) {
           return text;
         }
       }
@@ -135,10 +156,29 @@ std::string first_after_steps(const Evidence& evidence, const Compare& compare) 
   return "";
 }
 
+// The mistake that a parameter would come of; empty if none that is known.
+std::string mistake_of(const Ranks& ranks, int step, std::int64_t layer, const at::Tensor& actual) {
+  const auto count = static_cast<double>(ranks.size());
+  for (const Mistake& mistake :
+       {Mistake{.factor = count,
+       .what = "as with sums over the ranks: not divided by the world size?"},
+        Mistake{.factor = 1 / count, .what = "as with means that were divided twice"},
+        Mistake{.is_read = true, .what = "as if the caller's write had counted: the shards do"}}) {
+    Unsharded other(ranks, mistake);
+    for (int number = 0; number <= step; ++number) {
+      other.step(number);
+    }
+    if (is_close({}, actual, other.parameters().at(layer).detach(), other.tolerance_of(layer))) {
+      return mistake.what;
+    }
+  }
+  return "";
+}
+
 using CompareTensor = std::function<::testing::AssertionResult(
     const Subject&, const at::Tensor& actual, const at::Tensor& expected, double tolerance)>;
 
-std::string first_parameter(const Evidence& evidence, const CompareTensor& compare) {
+Finding first_parameter(const Evidence& evidence, const CompareTensor& compare) {
   return first_after_steps(
       evidence,
       [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> std::string {
@@ -150,23 +190,45 @@ std::string first_parameter(const Evidence& evidence, const CompareTensor& compa
           }
           const at::Tensor& before =
               step == 0 ? unsharded.start(own) : training.steps.at(step - 1).updated.at(index);
-          const Subject subject{
+          Subject subject{
               .name = in(training, step) + ": after step() the parameter of " + layer(own),
               .otherwise =
                   is_identical(updated, before) ? "exactly as before step(): not updated?" : ""};
-          if (auto text = said(compare(subject, updated, expected->second.detach(),
-                                       unsharded.tolerance_of(own)));
-              !text.empty()) {
-            return text;
+          const auto compared = [&] {
+            return said(
+                compare(subject, updated, expected->second.detach(), unsharded.tolerance_of(own)));
+          };
+          if (!compared().empty()) {
+            subject.otherwise = subject.otherwise.empty()
+                                    ? mistake_of(unsharded.ranks(), step, own, updated)
+                                    : subject.otherwise;
+            return compared();
           }
         }
         return "";
       });
 }
 
+// Of each rank's chunks of the means.
+std::vector<double> squares_of_shards(const TrainingOfRank& training, const Unsharded& unsharded) {
+  const std::size_t ranks = unsharded.ranks().size();
+  std::vector<double> squares(ranks);
+  for (const Bucket& bucket : buckets_of(training, ranks)) {
+    std::vector<at::Tensor> flat;
+    for (const std::int64_t layer : bucket.layers) {
+      flat.push_back(unsharded.means().at(layer).reshape({-1}));
+    }
+    const std::vector<at::Tensor> chunks = at::cat(flat).split(bucket.chunk);
+    for (std::size_t r = 0; r < chunks.size(); ++r) {
+      squares[r] += chunks[r].square().sum().item<double>();
+    }
+  }
+  return squares;
+}
+
 }  // namespace
 
-std::string parameters_are_the_unsharded_optimizers(const Evidence& evidence) {
+Finding parameters_are_the_unsharded_optimizers(const Evidence& evidence) {
   return first_parameter(evidence, [](const Subject& subject, const at::Tensor& actual,
                                       const at::Tensor& expected, double tolerance) {
     return is_identical(actual, expected) ? ::testing::AssertionSuccess()
@@ -174,22 +236,22 @@ std::string parameters_are_the_unsharded_optimizers(const Evidence& evidence) {
   });
 }
 
-std::string parameters_are_the_same_bits(const Evidence& evidence) {
+Finding parameters_are_the_same_bits(const Evidence& evidence) {
   return first_parameter(
       evidence, [](const Subject& subject, const at::Tensor& actual, const at::Tensor& expected,
                    double) { return is_bitwise_equal(subject, actual, expected); });
 }
 
-std::string parameters_stay_in_place(const Evidence& evidence) {
+Finding parameters_stay_in_place(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
-    return fact.text == "moved by step()"
+    return fact.text == "elsewhere after step()"
                ? where(fact, rank) + ": after step() parameter " + std::to_string(fact.index) +
                      " has another storage: new values must be written into its own"
                : "";
   });
 }
 
-std::string ranks_have_the_same_bits(const Evidence& evidence) {
+Finding ranks_have_the_same_bits(const Evidence& evidence) {
   return first_in_steps(evidence, [](const Ranks& ranks, int step) -> std::string {
     for (const TrainingOfRank& training : ranks) {
       for (const auto& [index, updated] : training.steps.at(step).updated) {
@@ -205,20 +267,20 @@ std::string ranks_have_the_same_bits(const Evidence& evidence) {
   });
 }
 
-std::string norm_is_that_of_the_means(const Evidence& evidence) {
+Finding norm_is_that_of_the_means(const Evidence& evidence) {
   return first_after_steps(
       evidence,
       [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> std::string {
         for (const Seen& seen : evidence.of[training.rank]) {
-          if (seen.kind == EventKind::kValue && seen.text == "norm" && seen.place.step == step) {
-            const double norm = seen.value.item<double>();
-            const double off = std::abs(norm - unsharded.norm());
-            if (norm != unsharded.norm() && !(off <= 2e-3 * unsharded.norm())) {
-              return in(training, step) + ": clip_grad_norm() returned " + std::to_string(norm) +
-                     ", and the mean gradients of all parameters together have a norm of " +
-                     std::to_string(unsharded.norm()) +
-                     (std::isinf(norm) ? ": are squares too large for the gradients' dtype?" : "");
-            }
+          if (seen.kind != EventKind::kValue || seen.text != "norm" || seen.place.step != step) {
+            continue;
+          }
+          const std::string text =
+              wrong_norm(seen.value.item<double>(), squares_of_shards(training, unsharded),
+                         &training - unsharded.ranks().data(), 2e-3,
+                         "the mean gradients of all parameters together");
+          if (!text.empty()) {
+            return in(training, step) + ": " + text;
           }
         }
         return "";

@@ -81,6 +81,10 @@ std::vector<Case> make_cases() {
         .ranks = 4,
         .units = {{{{1}}}, {{{0}, {2}}}, {{{3}, {0, 5}}}},
         .rare = {kEmpty}},
+       {.name = "parameters that are not contiguous",
+        .ranks = 3,
+        .units = {{{{5, 3}, {4}}, false, true}, {{{7}}}, {{{3, 4}, {2, 6}}, false, true}},
+        .rare = {kStridedState}},
        {.name = "a group in another order",
         .ranks = 3,
         .rare = {kGroups},
@@ -98,6 +102,8 @@ std::vector<Case> make_cases() {
   odd("without autograd first", {evaluation, kAll});
   odd("without autograd at the end", {kAll, {.uses = {0, 1}, .how = How::kNoGrad}});
   odd("a checkpoint around each unit", {{.uses = {0, 1, 2}, .how = How::kCheckpoint}});
+  add({{.name = "results that require no gradient",
+        .steps = steps_of(3, {{.uses = {0, 1, 2}, .how = How::kDetached}, kAll})}});
   odd("a function throws", {{.uses = {0, 1}, .how = How::kThrows}, kAll});
   odd("a forward without backward", {{.uses = {0, 1, 2}, .how = How::kForwardOnly}, kAll});
   odd("two backwards in a step", {kAll, kAll});
@@ -153,6 +159,10 @@ std::vector<Case> make_cases() {
   clipped(0.5, {.name = "clipped, gradients whose squares overflow float32",
                 .rare = {"gradients of 1e24"},
                 .loss_scale = 1e24});
+  clipped(1e-6, {.name = "clipped, gradients that are hardly larger than 1e-6",
+                 .dtype = at::kDouble,
+                 .rare = {"gradients of 1e-6"},
+                 .loss_scale = 1e-7});
   return all;
 }
 
@@ -230,7 +240,9 @@ std::vector<std::vector<at::Tensor>> parameters_of(const Case& one, int rank) {
       const auto count = c10::multiply_integers(shape);
       const auto options = at::TensorOptions(at::kDouble);
       at::Tensor values = at::arange(count, options).mul(0.7).add(next).sin().div(2 + count);
-      parameters.push_back(values.view(shape).to(one.dtype).set_requires_grad(true));
+      values = values.view(shape).to(one.dtype);
+      values = unit.strided && shape.size() == 2 ? values.t().contiguous().t() : values;
+      parameters.push_back(values.set_requires_grad(true));
       next += 1.1;
     }
     if (unit.tied) {

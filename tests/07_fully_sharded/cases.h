@@ -13,16 +13,18 @@
 
 namespace ddp::testing {
 
-/// A unit's parameters: their shapes, and whether the first one is listed again at the end.
+/// A unit's parameters: their shapes, whether the first one is listed again at the end, and whether matrices are given
+/// as they come from t(), so that memory has them in another order.
 struct UnitShape {
   std::vector<std::vector<std::int64_t>> shapes;
   bool tied = false;
+  bool strided = false;
 };
 
-/// How a pass goes through units: with backward; without autograd; with a checkpoint around each unit,
-/// which calls it again in backward; with a function that throws at the last use, and no backward; or with
-/// a graph whose backward never comes.
-enum class How { kTrain, kNoGrad, kCheckpoint, kThrows, kForwardOnly };
+/// How a pass goes through units: with backward; without autograd; with results that require no gradient; with a
+/// checkpoint around each unit, which calls it again in backward; with a function that throws at the last use, and no
+/// backward; or with a graph whose backward never comes.
+enum class How { kTrain, kNoGrad, kDetached, kCheckpoint, kThrows, kForwardOnly };
 
 struct Pass {
   std::vector<std::size_t> uses;  // units, in order
@@ -96,8 +98,8 @@ constexpr double kRate = 0.05;  // of plain SGD
 /// What a unit computes, without telling anybody.
 at::Tensor compute(const Case& one, const at::Tensor& x, const std::vector<at::Tensor>& parameters);
 
-/// The units of a case, whose functions tell what they do. `throws`: when they are to throw.
-std::vector<Unit> units_of(Client& client, const Case& one, int rank, const bool* throws);
+/// The units of a case, whose functions tell what they do. `how`: what they are to do now; null: kTrain.
+std::vector<Unit> units_of(Client& client, const Case& one, int rank, const How* how);
 
 /// The rank's chunk of each unit's flat parameters, without padding.
 std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& units, int ranks,
@@ -110,5 +112,8 @@ std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& un
 ///     values   "output" of each pass; after finish() "gradient" of each shard, and "norm"; after the
 ///              optimizer's step "shard"; all by unit
 std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which);
+
+/// The same as far as construction goes, so that whoever has written no more is judged on it.
+std::vector<Body> constructions_of_cases(const std::function<bool(const Case&)>& which);
 
 }  // namespace ddp::testing

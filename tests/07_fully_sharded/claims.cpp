@@ -16,15 +16,32 @@ std::vector<Body> training() {
   return bodies_of_cases([](const Case& one) { return !accumulates(one) && !clips(one); });
 }
 
+// Units of each kind. What a unit's steps are like is nothing to its construction.
+std::vector<Body> constructions() {
+  return constructions_of_cases([](const Case& one) {
+    return one.steps.size() > 1 && one.options.prefetch == 1 && !one.options.keep_last &&
+           !accumulates(one) && !clips(one) && is_determined(one);
+  });
+}
+
 // Of which the header says where each all-gather comes.
 std::vector<Body> determined() { return bodies_of_cases(is_determined); }
 
-std::string nothing_grows_in_steps(const Evidence& evidence) {
+Finding nothing_grows_in_steps(const Evidence& evidence) {
   return growth_in_steps(evidence, kStepsBetweenCounts);
 }
 
+// kValues and kConstruction say of the simplest case what is wrong, and that is no other test's mistake.
+Predicate values_too() {
+  return only_where(training()[0], values_are_the_unsharded_models,
+                    values_are_the_unsharded_models);
+}
+Predicate where_construction_is_right(const Predicate& holds) {
+  return only_where(constructions()[0], shards_are_rank_0s, holds);
+}
+
 // Another call's are another test's.
-std::string clipping_leaves_surroundings_alone(const Evidence& evidence) {
+Finding clipping_leaves_surroundings_alone(const Evidence& evidence) {
   const std::string text = surroundings_are_left_alone(evidence);
   return text.find("clip_grad_norm()") == std::string::npos ? "" : text;
 }
@@ -46,7 +63,7 @@ const GradedTest kConstruction{
              "shard, which elements has rank 2? FlatLayout::flatten() makes the first, chunk() "
              "the second. Is it a copy, or a view that keeps the whole unit's memory? And is it a "
              "leaf that requires a gradient, made after the copy?"},
-    [] { judge(training(), shards_are_rank_0s); }};
+    [] { judge(constructions(), shards_are_rank_0s); }};
 
 const GradedTest kValues{
     {.name = "a_step_ends_where_the_unsharded_model_ends",
@@ -70,10 +87,11 @@ const GradedTest kCount{
      .points = 3,
      .hint = "One all-gather for each use in forward, one in backward, one reduce-scatter for each "
              "unit: three times (N-1)/N of the parameters' bytes.",
-     .more = "Write down for one step what is launched, in order, and compare with the header's "
-             "rules by hand. Too many gathers: is a unit gathered that is whole already, because "
-             "it was gathered ahead or kept? Too few: is one still whole that should have been "
-             "let go when its function returned? Another size: is it the whole padded unit?"},
+     .more = "Write down for one step what is launched, in order, and compare with the "
+             "header's rules by hand. Too many gathers: is a unit gathered that is whole "
+             "already, because it was gathered ahead or kept, or for a use whose backward is "
+             "over? Too few: is one still whole that should have been let go when its function"
+             " returned? Another size: is it the whole padded unit?"},
     [] {
       judge(
           bodies_of_cases([](const Case& one) { return is_determined(one) && !accumulates(one); }),
@@ -102,7 +120,10 @@ const GradedTest kReduce{
      .more = "Two hooks belong to a unit: one on its output, before its backward, and "
              "on_gradient_ready() of the flat leaf, after it. Which of them reduces? If something "
              "else was launched first: what does the next unit's hook do before yours has run?"},
-    [] { judge(determined(), reduce_scatters_have_their_moment, no_sync_reduces_nothing); }};
+    [] {
+      judge(determined(), all_of({reduce_scatters_have_their_moment, one_is_reduced_at_a_time}),
+            no_sync_reduces_nothing);
+    }};
 
 const GradedTest kWhole{
     {.name = "units_are_whole_only_when_they_are_needed",
@@ -125,10 +146,11 @@ const GradedTest kHeld{
      .hint =
          "After finish() there are shards and their gradients. Which member, hook or handle keeps "
          "more?",
-     .more = "List the members that hold tensors, and what each holds when finish() has returned: "
-             "flat leaves without memory, shards, nothing in flight, no gradient of a flat leaf, "
-             "no mean that was added already. Do the given units still hold their whole "
-             "parameters? If something grows: a list of handles, or of uses?"},
+     .more = "List the members that hold tensors, and what each holds when finish() has "
+             "returned: flat leaves without memory, shards, nothing in flight, no gradient of "
+             "a flat leaf, no mean that was added already. Do the given units still hold their"
+             " whole parameters? And after a function that threw, or evaluation without "
+             "finish()? If something grows: a list of handles, or of uses?"},
     [] {
       judge_memory(
           all_of({units_are_gathered, units_memory_is_bounded("between"), nothing_grows_in_steps}));
@@ -159,8 +181,8 @@ const GradedTest kAccumulation{
              "units have one when finish() comes, and no backward outside the scope has reduced "
              "it?"},
     [] {
-      judge(bodies_of_cases(accumulates), all_of({no_sync_reduces_nothing, each_gradient_is_reduced,
-                                                  values_are_the_unsharded_models}));
+      judge(bodies_of_cases(accumulates),
+            all_of({no_sync_reduces_nothing, each_gradient_is_reduced, values_too()}));
     }};
 
 const GradedTest kNorm{
@@ -175,8 +197,7 @@ const GradedTest kNorm{
              "everybody?"},
     [] {
       judge(bodies_of_cases(clips),
-            all_of({norm_is_that_of_all_units, values_are_the_unsharded_models,
-                    clipping_leaves_surroundings_alone}));
+            all_of({norm_is_that_of_all_units, values_too(), clipping_leaves_surroundings_alone}));
     }};
 
 const GradedTest kStates{
@@ -191,8 +212,8 @@ const GradedTest kStates{
              "nothing may compute with the values: a NaN has bits, too. Autograd may be off when "
              "you are called: a guard leaves it so."},
     [] {
-      judge(states(), all_of({states_are_those_saved, whole_parameters_are_gathered_once,
-                              surroundings_are_left_alone}));
+      judge(states(), all_of({where_construction_is_right(states_are_those_saved),
+                              whole_parameters_are_gathered_once, surroundings_are_left_alone}));
     }};
 
 const GradedTest kDestruction{

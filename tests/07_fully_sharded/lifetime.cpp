@@ -47,21 +47,21 @@ void construct_wrongly(Client& client) {
   with("a unit whose parameters have no elements (index 2)",
        [](auto& units) { units[2].parameters = {at::ones({0}).set_requires_grad(true)}; });
   with("a unit with an empty function (index 2)", [](auto& units) { units[2].function = nullptr; });
-  with("an undefined parameter of unit 2 (index 1)",
+  with("an undefined parameter of unit 2 (index 2, 1)",
        [](auto& units) { units[2].parameters[1] = at::Tensor(); });
-  with("an undefined first parameter of unit 2 (index 2)",
+  with("an undefined first parameter of unit 2 (index 2, 0)",
        [](auto& units) { units[2].parameters[0] = at::Tensor(); });
-  with("a parameter of unit 2 that requires no gradient (index 1)",
+  with("a parameter of unit 2 that requires no gradient (index 2, 1)",
        [](auto& units) { units[2].parameters[1] = at::ones({1}); });
-  with("a parameter of unit 2 that is of integers (index 1)",
+  with("a parameter of unit 2 that is of integers (index 2, 1)",
        [](auto& units) { units[2].parameters[1] = at::ones({1}, at::kLong); });
-  with("a complex parameter, unit 2's only one (index 2)", [](auto& units) {
+  with("a complex parameter, unit 2's only one (index 2, 0)", [](auto& units) {
     units[2].parameters = {at::ones({4}, at::kComplexFloat).set_requires_grad(true)};
   });
-  with("a parameter of unit 2 of another dtype than the first (index 1)", [](auto& units) {
+  with("a parameter of unit 2 of another dtype than the first (index 2, 1)", [](auto& units) {
     units[2].parameters[1] = at::ones({1}, at::kDouble).set_requires_grad(true);
   });
-  with("a parameter of unit 0 that is in unit 2, too (index 2)",
+  with("a parameter of unit 0 that is in unit 2, too (index 2, 1)",
        [](auto& units) { units[2].parameters[1] = units[0].parameters[0]; });
   with(
       "prefetch = -1", [](auto&) {}, -1);

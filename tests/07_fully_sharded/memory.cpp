@@ -6,8 +6,8 @@
 
 #include "bodies.h"
 #include "cases.h"
-#include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
+#include "support/memory_account.h"
 #include "support/training_claims.h"
 
 // What a rank's tensors take, to the byte: units of equal size, whose functions take little.
@@ -60,39 +60,22 @@ std::vector<Unit> equal_units() {
   return units;
 }
 
-// Tells what was held, and what may be.
-class Account {
+// Of units of which a rank has shards. Beside them there may be gradients, and so many whole units.
+class Account : public MemoryAccount {
  public:
-  Account(Client& client, std::int64_t shards) : client_(client), shards_(shards) {}
+  Account(Client& client, std::int64_t shards)
+      : MemoryAccount(client, {{kUnit, "a unit that is whole, or its flat gradient"},
+                               {kUnit * 3 / 4, "a unit's weight, or its gradient"},
+                               {kUnit / 4, "a shard or its gradient, or a unit's bias"}}),
+        shards_(shards) {}
 
   void within(const char* what, std::int64_t units_allowed, std::int64_t gradients) {
-    tell(what, meter_.peak_bytes(), shards_ + gradients + units_allowed * kUnit + kResults);
-    meter_.reset_peak();
+    peak(what, shards_ + gradients + units_allowed * kUnit + kResults);
   }
-  void held(const char* what, std::int64_t gradients) {
-    client_.settle();
-    tell(what, meter_.live_bytes(), shards_ + gradients);
-  }
-  void count() {
-    client_.settle();
-    client_.fact("held: handles of operations", client_.live_handles());
-    client_.fact("held: bytes of tensors", meter_.live_bytes());
-    client_.fact("held: bytes of the heap", heap_bytes());
-  }
-  void reset() {
-    client_.settle();
-    meter_.reset_peak();
-  }
+  void between(const char* what, std::int64_t gradients) { held(what, shards_ + gradients); }
 
  private:
-  void tell(const std::string& what, std::int64_t bytes, std::int64_t allowed) {
-    client_.fact("bytes allowed", allowed);
-    client_.fact("bytes " + what, bytes);
-  }
-
-  Client& client_;
   const std::int64_t shards_;
-  MemoryMeter meter_;
 };
 
 void account(Client& client, const FullyShardedOptions& options, Loop loop, int steps) {
@@ -105,7 +88,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
     account.within("the given parameters, the shards and construction's tensors", kUnits + 2, 0);
   }
   account.reset();
-  account.held("the shards between construction and steps", 0);
+  account.between("the shards between construction and steps", 0);
   const bool root = client.rank() == 0;
   static_cast<void>(model->whole_parameters(0));
   account.within(root ? "the copies, the shards and whole_parameters()'s tensors"
@@ -135,20 +118,22 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
                        shards);
         // A unit may have been gathered for a graph that is gone.
         const std::int64_t units = left + (inside ? 0 : 1) + (loop == Loop::kTwoForwards ? 1 : 0);
-        account.held("the shards, their gradients and one in flight between backward and finish()",
-                     shards + units * kUnit + kUnit / client.world().ranks);
+        account.between(
+            "the shards, their gradients and one in flight between backward and finish()",
+            shards + units * kUnit + kUnit / client.world().ranks);
       } else if (loop == Loop::kEvaluation) {
-        account.held("the shards between evaluation and finish()", 0);
+        account.between("the shards between evaluation and finish()", 0);
       }
     }
     scope.reset();
     if (!inside) {
       model->finish();
       account.reset();
-      account.held("the shards and their gradients between steps", trains ? shards : 0);
+      account.between("the shards and their gradients between steps", trains ? shards : 0);
     }
     if (step > 0 && step % kStepsBetweenCounts == 0) {
       account.count();
+      client.fact("held: bytes of the heap", heap_bytes());
     }
   }
 }
@@ -168,7 +153,7 @@ void account_for_exceptions(Client& client) {
       model->forward(3, at::ones({2}));
       client.fact("did not throw", 1);
     } catch (const std::runtime_error&) {
-      account.held("the shards between an exception of a function and the next call", 0);
+      account.between("the shards between an exception of a function and the next call", 0);
     }
   }
 }

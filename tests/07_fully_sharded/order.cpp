@@ -173,7 +173,7 @@ using Check = std::function<std::string(const Done& done, const Deeds& expected)
 
 // What `check` finds in the first step of a rank. Of one rank alone nothing is said: it need not
 // communicate.
-std::string first_deeds(const Evidence& evidence, const Check& check) {
+Finding first_deeds(const Evidence& evidence, const Check& check) {
   const Case& one = case_of(evidence);
   for (std::size_t rank = 0; rank < evidence.of.size() && ranks_of(one) > 1; ++rank) {
     for (std::size_t step = 0; step < one.steps.size(); ++step) {
@@ -197,19 +197,6 @@ Deeds without(Deeds deeds, const std::set<Kind>& kinds) {
   return deeds;
 }
 
-// "3 all-gathers of unit 1, which is due 2 times".
-std::string wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::size_t units) {
-  for (std::size_t unit = 0; unit < units; ++unit) {
-    const auto actual = std::ranges::count(deeds, Deed{kind, unit});
-    const auto due = std::ranges::count(expected, Deed{kind, unit});
-    if (actual != due) {
-      return name_of({kind, unit}) + " was launched " + std::to_string(actual) +
-             " times, and is due " + std::to_string(due) + " times";
-    }
-  }
-  return "";
-}
-
 // What differs first in two orders.
 std::string first_difference(const Deeds& deeds, const Deeds& expected) {
   const auto [actual, due] = std::ranges::mismatch(deeds, expected);
@@ -222,11 +209,41 @@ std::string first_difference(const Deeds& deeds, const Deeds& expected) {
          ", and should come " + (due == expected.end() ? "nothing more" : name_of(*due));
 }
 
+// "the all-gather of unit 1 was launched 3 times, and is due 2 times", and where the order is first another one.
+std::string wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::size_t units) {
+  for (std::size_t unit = 0; unit < units; ++unit) {
+    const auto actual = std::ranges::count(deeds, Deed{kind, unit});
+    const auto due = std::ranges::count(expected, Deed{kind, unit});
+    if (actual != due) {
+      const auto extra = std::ranges::mismatch(deeds, expected).in1;
+      const auto before = [&](Kind each) {
+        return std::count(deeds.begin(), extra, Deed{each, unit});
+      };
+      const bool is_over = extra != deeds.end() && *extra == Deed{Kind::kGather, unit} &&
+                           before(Kind::kBackward) > 0 &&
+                           before(Kind::kBackward) == before(Kind::kForward);
+      return name_of({kind, unit}) + " was launched " + std::to_string(actual) +
+             " times, and is due " + std::to_string(due) +
+             " times: " + first_difference(deeds, expected) +
+             (is_over ? ": the backward of each of its uses was over" : "");
+    }
+  }
+  return "";
+}
+
 }  // namespace
+
+std::pair<std::int64_t, std::int64_t> reductions_of(const Evidence& evidence, int rank, int step,
+                                                    std::size_t unit) {
+  const Case& one = case_of(evidence);
+  const Deed reduced{Kind::kReduce, unit};
+  return {std::ranges::count(done_in(evidence.of[rank], one, step).deeds, reduced),
+          std::ranges::count(expected_deeds(one, step), reduced)};
+}
 
 Deeds expected_deeds(const Case& one, int step) { return Rules(one).deeds(one.steps.at(step)); }
 
-std::string nothing_else_is_launched(const Evidence& evidence) {
+Finding nothing_else_is_launched(const Evidence& evidence) {
   return first_deeds(evidence, [&](const Done& done, const Deeds&) -> std::string {
     return done.others.empty()
                ? ""
@@ -237,13 +254,13 @@ std::string nothing_else_is_launched(const Evidence& evidence) {
   });
 }
 
-std::string each_use_is_gathered(const Evidence& evidence) {
+Finding each_use_is_gathered(const Evidence& evidence) {
   return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
     return wrong_count(Kind::kGather, done.deeds, expected, case_of(evidence).units.size());
   });
 }
 
-std::string units_are_gathered(const Evidence& evidence) {
+Finding units_are_gathered(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size() && evidence.of.size() > 1; ++rank) {
     if (std::ranges::none_of(evidence.of[rank], [](const Seen& seen) {
           return seen.kind == EventKind::kLaunch && is_all_gather(seen);
@@ -254,20 +271,20 @@ std::string units_are_gathered(const Evidence& evidence) {
   return "";
 }
 
-std::string each_gradient_is_reduced(const Evidence& evidence) {
+Finding each_gradient_is_reduced(const Evidence& evidence) {
   return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
     return wrong_count(Kind::kReduce, done.deeds, expected, case_of(evidence).units.size());
   });
 }
 
-std::string gathers_have_their_moment(const Evidence& evidence) {
+Finding gathers_have_their_moment(const Evidence& evidence) {
   return first_deeds(evidence, [](const Done& done, const Deeds& expected) {
     return first_difference(without(done.deeds, {Kind::kReduce}),
                             without(expected, {Kind::kReduce}));
   });
 }
 
-std::string reduce_scatters_have_their_moment(const Evidence& evidence) {
+Finding reduce_scatters_have_their_moment(const Evidence& evidence) {
   return first_deeds(evidence, [](const Done& done, const Deeds& expected) {
     const std::string text = first_difference(without(done.deeds, {Kind::kGather, Kind::kForward}),
                                               without(expected, {Kind::kGather, Kind::kForward}));
@@ -277,7 +294,27 @@ std::string reduce_scatters_have_their_moment(const Evidence& evidence) {
   });
 }
 
-std::string no_sync_reduces_nothing(const Evidence& evidence) {
+Finding one_is_reduced_at_a_time(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    const Seen* under_way = nullptr;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kLaunch && is_reduce_scatter(seen)) {
+        if (under_way != nullptr) {
+          return "rank " + std::to_string(rank) + ", step " + std::to_string(seen.place.step) +
+                 ": " + describe_operation(seen) + " was launched before " +
+                 describe_operation(*under_way) + " was waited for: one is under way at most";
+        }
+        under_way = &seen;
+      } else if (seen.kind == EventKind::kDone && under_way != nullptr &&
+                 seen.operation == under_way->operation) {
+        under_way = nullptr;
+      }
+    }
+  }
+  return "";
+}
+
+Finding no_sync_reduces_nothing(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     bool inside = false;
     for (const Seen& seen : evidence.of[rank]) {

@@ -7,6 +7,7 @@
 #include "claims.h"
 #include "ddp/flat_layout.h"
 #include "support/compare.h"
+#include "support/norm.h"
 #include "support/training_evidence.h"
 
 // What an unsharded model computes, and whether the ranks have it.
@@ -38,6 +39,7 @@ at::Tensor flat_gradient(const std::vector<at::Tensor>& parameters) {
 struct OfStep {
   std::vector<std::vector<at::Tensor>> outputs;  // by pass and rank; undefined if it throws
   std::vector<at::Tensor> gradients;             // undefined if no backward reached the unit
+  std::vector<at::Tensor> last;                  // what the last backward that did has added
   double norm = 0;
   std::vector<at::Tensor> parameters;  // at the end
 };
@@ -50,20 +52,26 @@ class Unsharded {
   OfStep step(int number) {
     OfStep result;
     const Step& step = case_.steps[number];
+    result.last.resize(units_.size());
     for (std::size_t place = 0; place < step.passes.size(); ++place) {
+      const std::vector<at::Tensor> before = gradients();
       result.outputs.emplace_back();
       for (int rank = 0; rank < case_.ranks; ++rank) {
         result.outputs.back().push_back(pass(step.passes[place], rank, number, place));
       }
+      const std::vector<at::Tensor> now = gradients();
+      for (std::size_t i = 0; i < units_.size(); ++i) {
+        if (now[i].defined() && !(before[i].defined() && now[i].equal(before[i]))) {
+          result.last[i] = before[i].defined() ? now[i] - before[i] : now[i];
+        }
+      }
     }
     double squares = 0;
-    for (std::size_t i = 0; i < units_.size(); ++i) {
-      at::Tensor gradient = flat_gradient(units_[i]);
+    result.gradients = gradients();
+    for (const at::Tensor& gradient : result.gradients) {
       if (gradient.defined()) {
-        gradient = gradient / ranks_;
         squares += gradient.to(at::kDouble).square().sum().item<double>();
       }
-      result.gradients.push_back(gradient);
     }
     result.norm = std::sqrt(squares);
     update(step, result);
@@ -71,6 +79,16 @@ class Unsharded {
   }
 
  private:
+  // Of all units, the means over the ranks.
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> all;
+    for (const auto& parameters : units_) {
+      const at::Tensor gradient = flat_gradient(parameters);
+      all.push_back(gradient.defined() ? gradient / ranks_ : gradient);
+    }
+    return all;
+  }
+
   // The rank in the world whose values count.
   int first() const { return case_.group == 0 ? 0 : case_.subgroups[0][0]; }
 
@@ -170,7 +188,22 @@ std::string in_step(const Seen& seen, int rank) {
 
 std::string unit(std::int64_t index) { return " of unit " + std::to_string(index); }
 
-std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& seen, int rank) {
+// What else is known of a gradient that is wrong. `last`: what the last backward has added to it.
+Finding why_wrong(const Evidence& evidence, const Case& one, const Seen& gradient, int rank,
+                      const at::Tensor& last) {
+  const auto unit = static_cast<std::size_t>(gradient.index);
+  const auto [times, due] = reductions_of(evidence, rank, gradient.place.step, unit);
+  if (times != due) {
+    return "\n  unit " + std::to_string(unit) + " was reduced " + std::to_string(times) +
+           " times in this step, and should be " + std::to_string(due) + " times";
+  }
+  const bool is_last = last.defined() && gradient.value.defined() &&
+                       last.sizes() == gradient.value.sizes() &&
+                       is_close({}, gradient.value, last, tolerance_of(one, last));
+  return is_last ? "\n  it is the last backward's alone: overwritten, and not added to?" : "";
+}
+
+Finding wrong_value(const Evidence& evidence, const Case& one, const Seen& seen, int rank) {
   const OfStep& step = replayed(one).at(seen.place.step);
   const Owner owner = owner_of(evidence, one, rank);
   const int ranks = static_cast<int>(owner.ranks);
@@ -184,9 +217,14 @@ std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& s
                       seen.value, step.outputs.at(seen.index).at(rank), ranks);
   }
   if (seen.text == "gradient") {
-    return difference(
+    const at::Tensor expected = of_chunk(step.gradients);
+    std::string text = difference(
         one, in_step(seen, rank) + ": after finish() the gradient of the shard" + unit(seen.index),
-        seen.value, of_chunk(step.gradients), ranks);
+        seen.value, expected, ranks);
+    if (!text.empty()) {
+      text += why_wrong(evidence, one, seen, rank, of_chunk(step.last));
+    }
+    return text;
   }
   const std::string name =
       in_step(seen, rank) + ": after the optimizer's step the shard" + unit(seen.index);
@@ -202,7 +240,7 @@ std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& s
 
 }  // namespace
 
-std::string shards_are_rank_0s(const Evidence& evidence) {
+Finding shards_are_rank_0s(const Evidence& evidence) {
   const Case& one = case_of(evidence);
   const int first = members_of(evidence.world, one.group)[0];
   std::string changed = first_event(evidence, EventKind::kFact, [](const Seen& seen, int rank) {
@@ -230,7 +268,7 @@ std::string shards_are_rank_0s(const Evidence& evidence) {
   });
 }
 
-std::string values_are_the_unsharded_models(const Evidence& evidence) {
+Finding values_are_the_unsharded_models(const Evidence& evidence) {
   const Case& one = case_of(evidence);
   return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> std::string {
     const bool known = seen.text == "output" || seen.text == "gradient" || seen.text == "shard";
@@ -238,19 +276,23 @@ std::string values_are_the_unsharded_models(const Evidence& evidence) {
   });
 }
 
-std::string norm_is_that_of_all_units(const Evidence& evidence) {
+Finding norm_is_that_of_all_units(const Evidence& evidence) {
   const Case& one = case_of(evidence);
   return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> std::string {
     if (seen.text != "norm") {
       return "";
     }
-    const double expected = replayed(one).at(seen.place.step).norm;
-    const double norm = seen.value.item<double>();
-    return std::abs(norm - expected) <= 1e-4 * expected
-               ? ""
-               : in_step(seen, rank) + ": clip_grad_norm() returned " + std::to_string(norm) +
-                     ", and the gradients of all units together have a norm of " +
-                     std::to_string(expected);
+    const Owner owner = owner_of(evidence, one, rank);
+    std::vector<double> squares(owner.ranks);
+    for (const at::Tensor& gradient : replayed(one).at(seen.place.step).gradients) {
+      for (std::int64_t place = 0; place < owner.ranks && gradient.defined(); ++place) {
+        const at::Tensor chunk = chunk_of(gradient, owner.ranks, place).to(at::kDouble);
+        squares[place] += chunk.square().sum().item<double>();
+      }
+    }
+    const std::string text = wrong_norm(seen.value.item<double>(), squares, owner.place, 1e-4,
+                                        "the gradients of all units together");
+    return text.empty() ? "" : in_step(seen, rank) + ": " + text;
   });
 }
 

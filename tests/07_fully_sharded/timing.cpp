@@ -25,8 +25,8 @@ std::int64_t cost_of(const Seen& seen, int rank) {
 }
 
 // A reduce-scatter is waited for right before the next one, or no earlier than in finish().
-std::int64_t chain_of(const Evidence& evidence, int step, const NetworkModel& network,
-                      bool waits_for_the_one_before) {
+Chain chain_of(const Evidence& evidence, int step, const NetworkModel& network,
+               bool waits_for_the_one_before) {
   const Case& one = case_of(evidence);
   const std::vector<int> members = members_of(evidence.world, one.group);
   Chain chain(network, members.size());
@@ -42,26 +42,28 @@ std::int64_t chain_of(const Evidence& evidence, int step, const NetworkModel& ne
       reduced = chain.run(c10d::OpType::_REDUCE_SCATTER_BASE, bytes_of(one, deed.unit).padded);
     } else {
       chain.wait(gathered[deed.unit]);
-      chain.compute([&](std::size_t place) {
-        return compute_ns(static_cast<std::int64_t>(deed.unit), deed.kind == Deed::Kind::kBackward,
-                          members[place]);
-      });
+      const auto unit = static_cast<std::int64_t>(deed.unit);
+      const bool backward = deed.kind == Deed::Kind::kBackward;
+      chain.compute(
+          [&](std::size_t place) { return compute_ns(unit, backward, members[place]); },
+          (backward ? "backward " : "forward ") + std::to_string(unit));
     }
   }
-  chain.wait(reduced);
-  return std::max(chain.now(), chain.network_is_free());
+  chain.wait(std::max(reduced, chain.network_is_free()));
+  return chain;
 }
 
-std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
+Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const Case& one = case_of(evidence);
   const ComputeCost cost = cost_of;
   const VirtualTime time(evidence, network, cost);
   for (std::size_t i = 0; i < one.steps.size(); ++i) {
     const auto step = static_cast<int>(i);
-    const std::int64_t expected = chain_of(evidence, step, network, true);
+    const Chain chain = chain_of(evidence, step, network, true);
     const std::int64_t took = time.step_ns(step);
-    if (took != expected && took != chain_of(evidence, step, network, false)) {
-      return off_the_chain(step, took, expected, "gathers, units and reduce-scatters");
+    if (took != chain.now() && took != chain_of(evidence, step, network, false).now()) {
+      return off_the_chain(step, took, chain.now(), "gathers, units and reduce-scatters") +
+             first_off(time, step, chain, members_of(evidence.world, one.group));
     }
   }
   return "";
@@ -73,7 +75,7 @@ bool is_timed(const Case& one) {
          one.ranks > 1;
 }
 
-std::string steps_take_the_chain(const Evidence& evidence) {
+Finding steps_take_the_chain(const Evidence& evidence) {
   return on_each_network(
       [&](const NetworkModel& network) { return wrong_time(evidence, network); });
 }
@@ -84,10 +86,11 @@ const GradedTest kStepTime{
      .hint =
          "Without prefetch a step is the sum of gathers and units; with it a unit's gather lasts "
          "while the unit before it computes, and only what is longer is waited for.",
-     .more = "Make a table: for each gather its launch, start and end; for each unit when its "
-             "parameters are there and when it begins. Where is yours later? Usual: waiting for "
-             "all gathers and not for the one that is needed, launching ahead after the wait, "
-             "waiting for a reduce-scatter at once."},
+     .more = "TRACE=step.json draws it (https://ui.perfetto.dev). Make a table: for each "
+             "gather its launch, start and end; for each unit when its parameters are there "
+             "and when it begins. Where is yours later? Usual: waiting for all gathers and not"
+             " for the one that is needed, launching ahead after the wait, waiting for a "
+             "reduce-scatter at once."},
     [] {
       judge(bodies_of_cases(is_timed), steps_take_the_chain,
             all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));

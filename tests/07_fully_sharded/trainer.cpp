@@ -72,6 +72,12 @@ class Trainer {
     client.fact("case", &one - cases().data());
   }
 
+  void construct_alone() {
+    construct();
+    hand_in_shards("initial shard");
+    destroy();
+  }
+
   void run() {
     construct();
     hand_in_shards("initial shard");
@@ -85,7 +91,7 @@ class Trainer {
   void go_to(Phase phase) { client_.go_to({.phase = phase, .step = step_}); }
 
   void construct() {
-    const std::vector<Unit> units = units_of(client_, case_, client_.rank(), &throws_);
+    const std::vector<Unit> units = units_of(client_, case_, client_.rank(), &how_);
     const auto before = parameters_of(case_, client_.rank());
     go_to(Phase::kConstruction);
     {
@@ -135,18 +141,17 @@ class Trainer {
     client_.fact("pass", pass.no_sync);
     at::Tensor x = input_of(case_, client_.rank(), step_, place);
     x.set_requires_grad(pass.how == How::kCheckpoint);
-    throws_ = pass.how == How::kThrows;
+    how_ = pass.how;
     at::Tensor y;
     try {
       const at::AutoGradMode mode(pass.how != How::kNoGrad);
       y = forward(pass, x);
     } catch (const std::runtime_error& error) {
-      if (!throws_) {
+      if (pass.how != How::kThrows) {
         throw;
       }
       client_.fact("threw, as it was to", 1);
     }
-    throws_ = false;
     client_.value("output", y.defined() ? y.detach() : y, static_cast<std::int64_t>(place));
     if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
       const at::Tensor loss = loss_of(y, case_.loss_scale);
@@ -212,17 +217,17 @@ class Trainer {
   const Case& case_;
   ProcessGroupPtr group_;
   int step_ = -1;
-  bool throws_ = false;
+  How how_ = How::kTrain;
   std::unique_ptr<FullySharded> model_;
 };
 
 }  // namespace
 
-std::vector<Unit> units_of(Client& client, const Case& one, int rank, const bool* throws) {
+std::vector<Unit> units_of(Client& client, const Case& one, int rank, const How* how) {
   std::vector<Unit> units;
   for (auto& parameters : parameters_of(one, rank)) {
     const auto number = static_cast<std::int64_t>(units.size());
-    const UnitFunction function = [&client, one, number, throws](
+    const UnitFunction function = [&client, one, number, how](
                                       const at::Tensor& x,
                                       const std::vector<at::Tensor>& given) -> at::Tensor {
       client.fact("forward", 1, number);
@@ -235,10 +240,14 @@ std::vector<Unit> units_of(Client& client, const Case& one, int rank, const bool
         TORCH_CHECK(given[i].sizes() == at::IntArrayRef(shapes[i % shapes.size()]), "parameter ", i,
                     " of unit ", number, " has shape ", given[i].sizes(), ", not as it was given");
       }
-      if (throws != nullptr && *throws && number == 1) {
+      const How now = how != nullptr ? *how : How::kTrain;
+      if (now == How::kThrows && number == 1) {
         throw std::runtime_error("this function throws, as it is to");
       }
       const at::Tensor y = compute(one, x, given);
+      if (now == How::kDetached) {
+        return y.detach();
+      }
       return at::GradMode::is_enabled() ? Told::apply(y, given[0], &client, number) : y;
     };
     units.push_back({std::move(parameters), function});
@@ -257,6 +266,17 @@ std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& un
                                  std::clamp<std::int64_t>(elements - place * chunk, 0, chunk)));
   }
   return chunks;
+}
+
+std::vector<Body> constructions_of_cases(const std::function<bool(const Case&)>& which) {
+  std::vector<Body> bodies = bodies_of_cases(which);
+  for (Body& body : bodies) {
+    const Case& one = *std::ranges::find(cases(), body.name, &Case::name);
+    body.name = "construction: " + body.name;
+    body.run = [&one](Client& client) { Trainer(client, one).construct_alone(); };
+    body.charged_to = "construction_leaves_a_chunk_of_rank_0";
+  }
+  return bodies;
 }
 
 std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which) {

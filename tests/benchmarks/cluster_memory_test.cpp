@@ -13,7 +13,7 @@
 #include "ddp/cluster/timed_model.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/ranks/stage_library.h"
-#include "harness/cluster_step.h"
+#include "harness/on_cluster.h"
 #include "harness/variants.h"
 #include "support/ranks.h"
 

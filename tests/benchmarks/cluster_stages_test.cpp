@@ -1,5 +1,6 @@
 // Stages and their peers on the simulated cluster, beside real forked ranks: what these did, priced
-// for the same network, takes as many nanoseconds where launches and copies cost nothing.
+// for the same network, takes as many nanoseconds where copies cost nothing, and the processor that
+// computes launches communication.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 #include "ddp/ranks/stage_library.h"
 #include "ddp/simulation/simulated_compute.h"
 #include "ddp/simulation/virtual_time.h"
-#include "harness/cluster_step.h"
+#include "harness/on_cluster.h"
 #include "peers/all_reduces.h"
 #include "support/ranks.h"
 
@@ -120,19 +121,25 @@ TEST_F(ClusterStages, StepsTakeWhatForkedRanksTake) {
       }
     });
     ASSERT_TRUE(evidence.reports.ok());
-    for (const double beta : {0.1, 2.7, 40.0}) {
+    for (const auto& [beta, launch_ns] : std::initializer_list<std::pair<double, std::int64_t>>{
+             {0.1, 0}, {2.7, 0}, {40, 0}, {2.7, 800}}) {
       const VirtualTime forked(
-          evidence, {.alpha_ns = kAlpha, .beta_ns_per_byte = beta}, [](const Seen& seen, int) {
+          evidence, {.alpha_ns = kAlpha, .beta_ns_per_byte = beta, .launch_overhead_ns = launch_ns},
+          [](const Seen& seen, int) {
             return seen.kind == EventKind::kCompute ? seen.number : std::int64_t{0};
           });
-      testing::in_child([&] {
+      testing::in_child([&, beta = beta, launch_ns = launch_ns] {
         load_solutions();
-        Cluster cluster(bare_network(ranks, {.alpha_ns = kAlpha, .beta_ns_per_byte = beta}));
+        cluster::ClusterOptions options =
+            bare_network(ranks, {.alpha_ns = kAlpha, .beta_ns_per_byte = beta});
+        options.collective_launch_ns = launch_ns;
+        Cluster cluster(options);
         TimedModel model(cluster, timed_layers());
         for (std::size_t i = 0; i < kVariants.size(); ++i) {
           EXPECT_EQ(simulate_step(kVariants[i], cluster, model, kOptions).total_ns,
                     forked.step_ns(static_cast<int>(i) * kSteps + kSteps - 1))
-              << kVariants[i] << ", " << ranks << " ranks, beta " << beta;
+              << kVariants[i] << ", " << ranks << " ranks, beta " << beta << ", launch "
+              << launch_ns;
         }
       });
     }

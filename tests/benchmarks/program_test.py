@@ -36,6 +36,7 @@ class ProgramTest:
     """What it runs is built first, by a mark `builds`."""
 
     program: str
+    subcommand = ""
 
     @pytest.fixture(autouse=True)
     def set_up(self, tmp_path: Path) -> None:
@@ -49,7 +50,8 @@ class ProgramTest:
     def command(self, *flags: object, impl: str = "solutions") -> list[object]:
         """Without `impl` for a program that measures no stage."""
         whose = ["--impl", impl] if impl else []
-        return [BUILD / "bin" / self.program, *whose, "--output", self.result, *map(str, flags)]
+        words = [self.subcommand] if self.subcommand else []
+        return [BUILD / "bin" / self.program, *words, *whose, "--output", self.result, *map(str, flags)]
 
     def start(self, *flags: object, impl: str = "solutions", **variables: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

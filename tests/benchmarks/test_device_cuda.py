@@ -46,11 +46,6 @@ class TestDeviceCuda(ProgramTest):
         driver(self.folder, init=gpus.NO_GPU)
         self.assert_said("no GPU is visible: make doctor says what the driver shows")
 
-    def test_a_driver_that_crashes_takes_nobody_along(self) -> None:
-        self.cuda_part()
-        driver(self.folder, crashes=True)
-        self.assert_said("no GPU is visible")
-
     def test_a_library_that_is_missing_is_named(self) -> None:
         lost = compile_library(self.folder, "liblost.so.13", "int lost(void) { return 0; }")
         self.cuda_part("-Wl,--no-as-needed", str(lost))

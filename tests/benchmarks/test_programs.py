@@ -14,23 +14,23 @@ from tools.setup.toolchain import ROOT
 
 SCHEMA = json.loads((ROOT / "figures" / "lib" / "schema.json").read_text())
 PLAIN = "collectives"
-# The stages that a program measures, and the flags of a short run.
+# A program, or one thing of several that it does; the stages that it measures, and the flags of a short run.
 PROGRAMS = {
     "all_reduce_algorithms": ("5", "--world-size=2", "--sizes=64"),
-    "all_reduce_times": ("", "--gpus=2", "--mib=1"),
     "bucket_overhead": ("3", *SHARED_MEMORY, "--caps=3", "--sequence-length=4", "--repetitions=2", "--warmup=1"),
     "bucketed_ddp": ("123", *SHARED_MEMORY, "--batch-sizes=1", "--sequence-lengths=4", "--bucket-mb=100",
                      "--repetitions=1", "--warmup=1"),
+    "cluster all_reduce_times": ("", "--gpus=2", "--mib=1"),
+    "cluster memory_per_gpu": ("367", "--millions=100", "--gpus=1"),
+    "cluster scaling": ("123", "--gpus", "1", "2", "--model=small"),
+    "cluster sharded_scaling": ("12367", "--gpus", "1"),
     "collectives": ("5", "--repetitions=2", "--warmup=0", "--sizes", "1024", "65536"),
     "compare_ddp": ("3", *SHARED_MEMORY, "--buffer-sizes=3,25", "--iterations=1", "--discard=0"),
     "ddp_suite": ("3", "--model=resnet50", "--batch-size=2", "--image-size=32", "--steps=1", "--warmup=0"),
-    "memory_per_gpu": ("367", "--millions=100", "--gpus=1"),
-    "naive_vs_flat": ("1", *SHARED_MEMORY, "--batch-size=2", "--image-size=32", "--steps=2", "--warmup=0"),
     "ring_all_reduce": ("5", "--repetitions=1"),
-    "scaling": ("123", "--gpus", "1", "2", "--model=small"),
-    "sharded_scaling": ("12367", "--gpus", "1"),
-    "sharded_step": ("367", "--layers=3", "--width=65", "--world-size=3"),
     "step_time": ("123", *SHARED_MEMORY, "--batch-size=2", "--steps=2", "--warmup=0"),
+    "step_time --apart": ("123", *SHARED_MEMORY, "--variants=naive,flat", "--batch-size=2", "--steps=2"),
+    "step_time --optimizer=adamw": ("367", *SHARED_MEMORY, "--batch-size=2", "--steps=2", "--world-size=3"),
     "sync_batch_norm": ("4", "--batch-sizes=2", "--hidden-dims=4", "--repetitions=2", "--warmup=1"),
     "timeline": ("123", "--steps=1"),
     "train_cifar100": ("1234", "--train-size=17", "--test-size=13", "--num-epochs=1", "--batch-size=4",
@@ -40,6 +40,7 @@ PROGRAMS = {
 
 def built(name: str) -> tuple[pytest.MarkDecorator, ...]:
     stages = [find_stages(number)[0].name for number in PROGRAMS[name][0]]
+    name = name.partition(" ")[0]
     needed = [name, *(f"{impl}_{stage}" for impl in ("assignments", "solutions") for stage in stages)]
     plain = name == PLAIN or (BUILD / "bin" / name).exists()
     return (pytest.mark.builds(*needed), *(() if plain else (pytest.mark.slow,)))
@@ -49,16 +50,21 @@ each_program = pytest.mark.parametrize("program", [pytest.param(name, marks=buil
 
 
 class TestPrograms(ProgramTest):
+    def choose(self, name: str) -> tuple[str, ...]:
+        """Its stages, and flags."""
+        self.program, _, self.subcommand = name.partition(" ")
+        return PROGRAMS[name]
+
     @each_program
     def test_measures(self, program: str) -> None:
-        self.program, (stages, *flags) = program, PROGRAMS[program]
+        stages, *flags = self.choose(program)
         document = self.run_well(*flags, impl="solutions" if stages else "")
         assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
         assert document["series"]
 
     @each_program
     def test_says_that_a_stub_is_unfinished(self, program: str) -> None:
-        self.program, (stages, *flags) = program, PROGRAMS[program]
+        stages, *flags = self.choose(program)
         if stages:
             self.assert_refused("TODO(student)", *flags, code=UNFINISHED, impl="assignments")
 

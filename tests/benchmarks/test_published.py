@@ -1,4 +1,4 @@
-"""Tests of --preset published on the solution: that predictions are as good as figures/reference/calibration.json says,
+"""Tests of the subcommand published on the solution: that predictions are as good as calibration.json says,
 and it what the tool makes; and what a change of the set-up does.
 """
 
@@ -15,7 +15,6 @@ from tests.benchmarks.program_test import AVERAGING, ProgramTest, values
 from tools.report import calibrate
 
 CALIBRATION = json.loads(calibrate.FILE.read_text())["experiments"]
-PUBLISHED = ("--preset", "published")
 MOST_CONSTANTS = 6
 SYNC = {"variant": "sync", "direction": "backward"}
 
@@ -27,8 +26,10 @@ pytestmark = [
 
 
 class Published(ProgramTest):
+    subcommand = "published"
+
     def compute(self, *flags: object) -> dict[str, Any]:
-        return self.run_well(*PUBLISHED, *flags)
+        return self.run_well(*flags)
 
     def seconds(self, document: dict[str, Any], **labels: object) -> float:
         (value,) = values(document, **labels)

@@ -29,15 +29,6 @@ def unchanged(document: Document) -> None:
     pass
 
 
-def warm(document: Document) -> None:
-    """Makes warm calls of first calls of ring_all_reduce."""
-    document["parameters"]["procedure"] = "warm"
-    document["series"] += [
-        {**one, "unit": "bytes", "labels": {**one["labels"], "quantity": "allocated"}}
-        for one in document["series"] if one["labels"]["quantity"] == "maxrss"
-    ]  # fmt: skip
-
-
 def with_parameters(**parameters: Any) -> Any:
     return lambda document: document["parameters"].update(parameters)
 
@@ -79,8 +70,6 @@ MADE = (
     ("predictions", "ddp_suite.simulated", unchanged, [], ["predictions"]),
     ("ring_all_reduce", "ring_all_reduce", unchanged, ["ring_all_reduce"],
      [name for each in ("butterfly", "torch") for name in of(f"ring_all_reduce.{each}", "beside")]),
-    ("ring_all_reduce", "ring_all_reduce", warm, ["ring_all_reduce.warm"],
-     ["ring_all_reduce.warm.butterfly", "ring_all_reduce.warm.torch"]),
     ("ring_all_reduce", "ring_all_reduce", keep(lambda of: of["world_size"] == 32), ["ring_all_reduce"],
      of("ring_all_reduce.butterfly", "beside")),
     ("scaling", "scaling", unchanged, ["scaling"], []),
@@ -164,7 +153,7 @@ def test_makes_its_files(
 @pytest.mark.parametrize(("change", "message"), (
     (lambda document: document["series"][0].update(values=[]), "does not fit schema.json at $.series[0].values"),
     (lambda document: document["provenance"].pop("commit"), "'commit' is a required property"),
-    (lambda document: document.update(program="step_time"), "comes from the program step_time, not naive_vs_flat"),
+    (lambda document: document.update(program="collectives"), "comes from the program collectives, not step_time"),
 ))  # fmt: skip
 def test_refuses_what_it_cannot_use(
     change: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "ddp/cluster/clocks.h"
-#include "ddp/cluster/messages.h"
 #include "harness/checks.h"
 
 namespace ddp::cluster {

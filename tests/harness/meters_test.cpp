@@ -51,6 +51,8 @@ CHILD_TEST(MemoryMeter, RemembersThePeakSinceItsReset) {
   EXPECT_EQ(meter.peak_bytes(), 40);
   at::empty({15});
   EXPECT_EQ(meter.peak_bytes(), 100);
+  EXPECT_EQ(meter.peak_sizes(), (MemoryMeter::Sizes{{40, 1}, {60, 1}}));
+  EXPECT_EQ(meter.live_sizes(), (MemoryMeter::Sizes{{40, 1}}));
 }
 
 CHILD_TEST(MemoryMeter, FollowsATensorThatIsResized) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddp/collectives.h"
-#include "ddp/referee/client_work.h"
+#include "ddp/referee/client.h"
 #include "ddp/referee/world.h"
 #include "harness/referee_runs.h"
 

@@ -240,32 +240,3 @@ class Failures(HostsTest):
         (code, text), _ = self.finish(ranks)
         self.assertEqual(code, 1, text)
         self.assertIn(f"rank 0 of 2 on host1 failed: {expected}", text)
-
-
-class Links(HostsTest):
-    """What the network costs is what a program measures."""
-
-    def milliseconds(self, *arguments: str) -> float:
-        (code, text), _ = self.finish(self.start_ranks(HELLO, *arguments))
-        self.assertEqual(code, 0, text)
-        return float(re.search(r"takes ([\d.]+) ms", text)[1])
-
-    def shape(self, *qdisc: str) -> None:
-        for host in self.hosts:
-            done = host.run("tc", "qdisc", "add", "dev", "eth0", "root", *qdisc)
-            if done.returncode:
-                self.skipTest(f"skipped: this kernel has no {qdisc[0]}: {done.stderr.strip()}")
-
-    @unittest.skipUnless(shutil.which("tc"), "skipped: no tc here, which Debian has in iproute2")
-    def test_a_slow_link(self) -> None:
-        """Of a message of S bytes each of two ranks sends S in a ring: at 80 Mbit/s 1 MB takes 0.1 s."""
-        fast = self.milliseconds("--rounds", "5", "--bytes", "1000000")
-        self.shape("tbf", "rate", "80mbit", "burst", "32kbit", "latency", "400ms")
-        slow = self.milliseconds("--rounds", "5", "--bytes", "1000000")
-        self.assertLess(fast, 50)
-        self.assertTrue(90 < slow < 200, f"{slow} ms")
-
-    @unittest.skipUnless(shutil.which("tc"), "skipped: no tc here, which Debian has in iproute2")
-    def test_a_distant_machine(self) -> None:
-        self.shape("netem", "delay", "20ms")
-        self.assertGreater(self.milliseconds("--rounds", "5"), 20)

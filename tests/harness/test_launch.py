@@ -97,18 +97,11 @@ class Launch(unittest.TestCase):
         self.assertEqual(sorted(output.splitlines()), hello(2))
         self.assertEqual(code, 0)
 
-    def test_names_a_variable_that_is_missing_or_wrong(self) -> None:
-        for variables, expected in (
-            ({"RANK": 0}, "no WORLD_SIZE"),
-            ({"RANK": 2, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}, "RANK=2"),
-            ({"OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_SIZE": 2}, "no MASTER_ADDR"),
-            ({"RANK": 0, "WORLD_SIZE": "two"}, 'WORLD_SIZE="two"'),
-        ):
-            with self.subTest(expected):
-                code, output = finish(start(**variables))
-                self.assertIn(expected, output)
-                self.assertEqual(len(output.splitlines()), 1, output)
-                self.assertEqual(code, 1)
+    def test_names_a_variable_that_is_missing(self) -> None:
+        code, output = finish(start(OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2))
+        self.assertIn("no MASTER_ADDR", output)
+        self.assertEqual(len(output.splitlines()), 1, output)
+        self.assertEqual(code, 1)
 
     def test_says_that_the_port_is_taken(self) -> None:
         with socket.socket() as other:

@@ -31,7 +31,7 @@ MAY_INCLUDE: dict[str, Iterable[str]] = {
     "tests/support": [COMMON],
     "tests/harness": [COMMON, SUPPORT],
     "tests/benchmarks": [COMMON, CONTRACTS, SUPPORT, *SHARED, "tests/harness/*"],
-    "benchmarks/models": [PUBLIC, "common/ddp/simulation/*", "common/ddp/cluster/*"],
+    "benchmarks/models": [PUBLIC, "common/ddp/cluster/*"],
     "benchmarks/peers": [PUBLIC, CONTRACTS],
     "benchmarks/harness": [COMMON, CONTRACTS, "benchmarks/models/**"],
     "benchmarks/experiments/[^/]+": [COMMON, CONTRACTS, *SHARED],

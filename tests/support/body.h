@@ -75,6 +75,9 @@ std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::
 /// All bodies of several lists.
 std::vector<Body> joined(const std::vector<std::vector<Body>>& lists);
 
+/// `holds`, which says nothing if `first` is broken in `ordinary`, as another test reports: one mistake.
+Predicate only_where(const Body& ordinary, const Predicate& first, const Predicate& holds);
+
 /// The first that does not hold: what is wrong, or nothing.
 Predicate all_of(std::vector<Predicate> predicates);
 

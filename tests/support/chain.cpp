@@ -1,6 +1,7 @@
 #include "support/chain.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -8,8 +9,12 @@
 
 namespace ddp::testing {
 
-void Chain::compute(const std::function<std::int64_t(std::size_t place)>& ns) {
+void Chain::compute(const std::function<std::int64_t(std::size_t place)>& ns,
+                    const std::string& name) {
   for (std::size_t place = 0; place < clocks_.size(); ++place) {
+    if (!name.empty()) {
+      moments_[place].push_back({name, clocks_[place]});
+    }
     clocks_[place] += ns(place);
   }
 }
@@ -48,6 +53,7 @@ std::vector<std::int64_t> Chain::launch_in_backward(
     std::set<std::int64_t> ready;
     std::size_t next = 0;
     for (const Seen* seen : training.steps.at(step).ready) {
+      moments_[place].push_back({"backward layer " + std::to_string(seen->index), clock});
       clock += backward_ns(training, seen->index, training.rank);
       ready.insert(seen->index);
       while (next < launched.size() &&
@@ -111,6 +117,30 @@ Finding on_each_network(const std::function<Finding(const NetworkModel& network)
     }
   }
   return last;
+}
+
+std::string first_off(const VirtualTime& time, int step, const Chain& chain,
+                      const std::vector<int>& members) {
+  std::string text;
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t place = 0; place < members.size(); ++place) {
+    const std::vector<Chain::Moment>& moments = chain.moments(place);
+    std::size_t next = 0;
+    for (const Span& span : time.spans(members[place])) {
+      const std::int64_t begin = span.begin_ns - time.step(step).begin;
+      if (next == moments.size() || begin < 0 || span.name != moments[next].name) {
+        continue;
+      }
+      const Chain::Moment& due = moments[next++];
+      if (begin != due.begin_ns && due.begin_ns < first) {
+        first = due.begin_ns;
+        text = "; first off it is " + due.name + " on rank " + std::to_string(members[place]) +
+               ", which begins at " + std::to_string(begin) + " of the step, and should at " +
+               std::to_string(due.begin_ns);
+      }
+    }
+  }
+  return text;
 }
 
 std::string off_the_chain(int step, std::int64_t took, std::int64_t expected,

@@ -17,10 +17,11 @@ namespace ddp::testing {
 /// by that of the network, which carries one after another.
 class Chain {
  public:
-  Chain(const NetworkModel& network, std::size_t ranks) : network_(network), clocks_(ranks) {}
+  Chain(const NetworkModel& network, std::size_t ranks) : network_(network), clocks_(ranks), moments_(ranks) {}
 
-  /// Each rank computes for so long, by its place among them.
-  void compute(const std::function<std::int64_t(std::size_t place)>& ns);
+  /// Each rank computes for so long, by its place among them; `name` is as VirtualTime has it.
+  void compute(const std::function<std::int64_t(std::size_t place)>& ns,
+               const std::string& name = "");
   /// All ranks launch; when the last one has.
   std::int64_t launch();
   /// Carries what the last rank has launched then; when it is done.
@@ -35,6 +36,13 @@ class Chain {
       const std::vector<TrainingOfRank>& ranks, int step,
       const std::vector<std::vector<std::int64_t>>& layers_of_buckets);
 
+  /// When a rank, by its place, begins to compute what has a name.
+  struct Moment {
+    std::string name;
+    std::int64_t begin_ns;
+  };
+  const std::vector<Moment>& moments(std::size_t place) const { return moments_[place]; }
+
   /// By the slowest rank's clock.
   std::int64_t now() const;
   /// When the network is done.
@@ -46,6 +54,7 @@ class Chain {
  private:
   NetworkModel network_;
   std::vector<std::int64_t> clocks_;
+  std::vector<std::vector<Moment>> moments_;
   std::int64_t free_ = 0;
   std::vector<Span> carried_;
 };
@@ -79,5 +88,10 @@ std::string off_the_chain(int step, std::int64_t took, std::int64_t expected,
                           const std::string& longer =
                               "a launch that is late, a wait too many, or "
                               "another operation");
+
+/// "; first off it: ...": of all ranks, which are `members`, what begins first at another time than by the
+/// chain.
+std::string first_off(const VirtualTime& time, int step, const Chain& chain,
+                      const std::vector<int>& members);
 
 }  // namespace ddp::testing

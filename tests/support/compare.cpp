@@ -40,7 +40,7 @@ std::string number(const at::Tensor& element) {
   if (at::isIntegralType(element.scalar_type(), /*includeBool=*/true)) {
     out << element.item<std::int64_t>();
   } else {
-    out.precision(9);
+    out.precision(element.scalar_type() == at::kDouble ? 17 : 9);
     out << element.item<double>();
   }
   return out.str();

@@ -322,6 +322,14 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
   settle(found);
 }
 
+Predicate only_where(const Body& ordinary, const Predicate& first, const Predicate& holds) {
+  return [=](const Evidence& evidence) {
+    const bool right = std::ranges::all_of(
+        runs_of(ordinary), [&](const Run& run) { return finding_of(first, run.evidence).empty(); });
+    return right ? holds(evidence) : Finding();
+  };
+}
+
 void judge_together(const std::vector<Body>& bodies,
                     const std::function<std::string(const std::vector<const Evidence*>&)>& holds) {
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {

@@ -16,13 +16,18 @@ namespace ddp::testing {
 
 namespace {
 
-// N, if the text ends with "(index N)".
-std::string index_in(std::string_view text) {
-  constexpr std::string_view kMark = "(index ";
-  const auto mark = text.rfind(kMark);
-  return mark == std::string_view::npos
-             ? ""
-             : std::string(text.substr(mark + kMark.size(), text.size() - mark - kMark.size() - 1));
+// "N" and "M", if the text ends with "(index N, M)".
+std::vector<std::string> indices_in(std::string_view text) {
+  std::vector<std::string> indices;
+  for (auto mark = text.rfind("(index "); mark < text.size(); ++mark) {
+    if (std::isdigit(text[mark]) == 0) {
+      indices.emplace_back();
+    } else {
+      indices.back() += text[mark];
+    }
+  }
+  std::erase(indices, "");
+  return indices;
 }
 
 bool has_number(std::string_view text, std::string_view number) {
@@ -79,12 +84,14 @@ Finding wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
     return what +
            " threw another exception than c10::Error (TORCH_CHECK does): " + std::string(exception);
   }
-  const std::string index = index_in(threw.text);
   const auto said = exception.substr(0, exception.find("argument #"));  // libtorch counts its own
-  return index.empty() || has_number(said, index)
-             ? ""
-             : what + " threw an error that does not name the index " + index + ": " +
-                   std::string(exception);
+  for (const std::string& index : indices_in(threw.text)) {
+    if (!has_number(said, index)) {
+      return what + " threw an error that does not name the index " + index + ": " +
+             std::string(exception);
+    }
+  }
+  return "";
 }
 
 // What backward launched before another synchronizer of the same parameters was destroyed, it launches
@@ -205,7 +212,8 @@ Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_n
 }
 
 Finding misuse_is_refused(const Evidence& evidence) {
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+  Finding all;  // of the first rank with any
+  for (std::size_t rank = 0; rank < evidence.of.size() && all.empty(); ++rank) {
     const Seen* launched = nullptr;
     for (const Seen& seen : evidence.of[rank]) {
       if (seen.kind == EventKind::kFact && seen.text == "attempt") {
@@ -213,25 +221,35 @@ Finding misuse_is_refused(const Evidence& evidence) {
       } else if (seen.kind == EventKind::kLaunch) {
         launched = &seen;
       } else if (seen.kind == EventKind::kThrew) {
-        if (Finding text = wrong_refusal(seen, static_cast<int>(rank), launched); !text.empty()) {
-          return std::move(text).at(&seen);
+        const Finding found = wrong_refusal(seen, static_cast<int>(rank), launched);
+        if (!found.empty()) {
+          all.text += (all.empty() ? "" : "\n") + found.text;
+          all = std::move(all).at(&seen);
         }
       }
     }
   }
-  return surroundings_are_left_alone(evidence);
+  return all.empty() ? surroundings_are_left_alone(evidence) : all;
 }
 
 Finding memory_is_bounded(const Evidence& evidence, const std::string& which) {
   constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
   std::int64_t limit = 0;                  // of each rank, which says it first
+  std::string alive;
   return first_event(evidence, EventKind::kFact, [&](const Seen& fact, int rank) -> Finding {
-    limit = fact.text == kBytesAllowed ? fact.number : limit;
+    if (fact.text == kBytesAllowed) {
+      limit = fact.number;
+      alive.clear();
+    } else if (fact.text.starts_with(kAlive)) {
+      alive += (alive.empty() ? "\n  alive then: " : ", ") + std::to_string(fact.number) + " of " +
+               fact.text.substr(std::strlen(kAlive));
+    }
     const bool counts =
         fact.text.starts_with(kBytes) && fact.text.find(which) != std::string::npos;
     return counts && fact.number > limit + kNumbers
                ? "rank " + std::to_string(rank) + ": " + fact.text.substr(6) + " take " +
-                     std::to_string(fact.number) + " bytes, and may take " + std::to_string(limit)
+                     std::to_string(fact.number) + " bytes, and may take " + std::to_string(limit) +
+                     ": " + std::to_string(fact.number - limit) + " more" + alive
                : "";
   });
 }

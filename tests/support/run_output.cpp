@@ -4,7 +4,7 @@
 #include <iostream>
 #include <regex>
 
-#include "ddp/simulation/timeline_file.h"
+#include "ddp/simulation/timeline.h"
 #include "ddp/simulation/virtual_time.h"
 #include "support/chain.h"
 #include "support/settings.h"

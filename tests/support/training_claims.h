@@ -67,14 +67,17 @@ Finding nothing_grows(const Evidence& evidence);
 /// that many steps the allocator keeps less than `heap_noise` bytes for itself.
 Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise = 9'600);
 
-/// Facts "bytes <what>" are no more than the last "bytes allowed", where <what> has `which` in it.
+/// Facts "bytes <what>" are no more than the last "bytes allowed", where <what> has `which` in it. Those
+/// after kAlive are what it consists of: support/memory_account.h.
+constexpr const char* kAlive = "alive: ";
 Finding memory_is_bounded(const Evidence& evidence, const std::string& which = "");
 
 /// Backward launches something: else there is nothing that it could have waited for.
 Finding backward_launches(const Evidence& evidence);
 
 /// Every attempt() that must be refused threw c10::Error, before it launched anything, and says the
-/// index N if its name ends with "(index N)". What needs a rank that has failed throws, too.
+/// indices N and M if its name ends with "(index N, M)"; the others are listed. What needs a rank that has
+/// failed throws, too.
 Finding misuse_is_refused(const Evidence& evidence);
 
 }  // namespace ddp::testing

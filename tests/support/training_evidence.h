@@ -128,12 +128,12 @@ std::string in(const TrainingOfRank& training, int step);
 /// The message of a comparison that failed, or nothing.
 inline Finding said(const Comparison& comparison) { return comparison.difference(); }
 
-/// When a bucket may be launched in a step.
+/// When a bucket may be launched in a step: with the gradient that makes all buckets so far complete,
+/// and before backward goes on.
 struct Turn {
-  const Seen* complete = nullptr;  // not before: its last gradient; null: that never came
-  const Seen* due =
-      nullptr;  // with this gradient, or else in finish(): all buckets so far are complete
-  const Seen* next = nullptr;  // not after: what backward did next; null: that is unknown
+  const Seen* complete = nullptr;  // its own last gradient; null: that never came
+  const Seen* due = nullptr;       // null: in finish()
+  const Seen* next = nullptr;      // what backward did after `due`; null: that is unknown
 };
 
 /// Of buckets of these layers, which go in this order.

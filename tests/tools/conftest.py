@@ -7,15 +7,12 @@ Python. So each test writes, as "student's code", the outcome of stage 01's test
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import textwrap
 import time
 from collections.abc import Iterator
@@ -215,17 +212,6 @@ class Lab:
         self._stack.enter_context(process)
         self._stack.callback(process.kill)
         return process
-
-    def on_terminal(self, *arguments: str, width: int = 80, **environment: str) -> Iterator[str]:
-        """What `make test` writes to a terminal, piece by piece."""
-        ours, theirs = os.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
-        env = {**self.environment, "TERM": "xterm", **environment}
-        self.start("grade", *arguments, stdout=theirs, stderr=theirs, env=env)
-        os.close(theirs)
-        with open(ours, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # on Linux, at the end
-            while data := terminal.read(65536):
-                yield data.decode()
 
     def results(self) -> dict:
         return json.loads((self.root / "build/grade/results.json").read_text())

@@ -45,21 +45,33 @@ def test_full_marks(lab: Lab) -> None:
 
 
 def test_failures_are_shown_with_how_to_repeat_them(lab: Lab) -> None:
-    """The first in full, the others by name."""
+    """The first in full, the others with their first line."""
     student = """
         def run(name):
-            failures = [f'exactly 2.000x: {name}', '<&>'] if 'oracle' in name else [f'because of {name}']
+            others = [f'because of {name}\\nand more of {name}']
+            failures = [f'exactly 2.000x: {name}', '<&>'] if 'oracle' in name else others
             return {'status': 'failed', 'failures': failures}
         """
     said = lab.grade(student, "--seed=77", code=1)
     for text in (f"exactly 2.000x: {NAMES[1]}", "tests/01_naive_ddp/a.cpp:4", f"TEST={NAMES[1]} SEED=77"):
         assert text in said
-    assert f"because of {NAMES[2]}" not in said
-    assert f"because of {NAMES[2]}" in lab.grade(student, "--verbose", code=1)
+    assert f"because of {NAMES[2]}" in said and f"and more of {NAMES[2]}" not in said
+    assert f"and more of {NAMES[2]}" in lab.grade(student, "--verbose", code=1)
     suite = ElementTree.parse(lab.root / "build/grade/junit.xml").getroot()[0]
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == (STAGE, "3", "3")
     assert (suite[1].get("name"), suite[1][0].text) == (NAMES[1], f"exactly 2.000x: {NAMES[1]}\n\n<&>")
     assert lab.grade(ALL_PASS).splitlines()[0] != lab.grade(ALL_PASS).splitlines()[0]  # another seed
+
+
+def test_what_died_comes_first_and_what_was_sent_can_be_drawn(lab: Lab) -> None:
+    student = """
+        def run(name):
+            died = 'one' in name
+            return {'status': 'failed', 'failures': ['rank 1 died: SIGSEGV' if died else 'an all-gather came late']}
+        """
+    said = lab.grade(student, code=1)
+    assert said.index("SIGSEGV") < said.index("came late") and "Next: fix 'one all reduce per parameter'" in said
+    assert said.count("TRACE=step.json") == 1  # of the second
 
 
 def test_a_course_may_give_the_share_of_runs_in_which_a_claim_holds(lab: Lab) -> None:
@@ -77,7 +89,7 @@ def test_a_fresh_clone_says_todo_and_where_to_begin(lab: Lab) -> None:
         def run(name): return {'status': 'todo', 'failures': [TODO]}
         """
     said = lab.grade(todo, code=1)
-    assert "Total  0 / 15 points\n(15 of the lab's 100 points are graded in this version)" in said
+    assert "Total  0 / 15 points" in said
     assert said.count("TODO line 2\n") == 3 and "begin with assignments/01_naive_ddp/README.md" in said
     assert "no graded tests" in lab.grade(ALL_PASS, "--stage=02", code=1)
 
@@ -353,28 +365,13 @@ def test_results_of_an_earlier_run_never_stay(lab: Lab) -> None:
     assert lab.statuses() == []
 
 
-def test_a_second_run_waits_for_the_first(lab: Lab) -> None:
-    lab.student("open('started', 'w')\nwhile not os.path.exists('go'): time.sleep(0.01)\n" + ALL_PASS)
-    first = lab.start("grade", "--stage=1")
-    wait_for((lab.root / "started").exists, "the first run")
-    second = lab.start("grade")
-    assert f"process {first.pid}" in second.stdout.readline()
-    lab.write("go", "")
-    assert first.wait(20) == 0
-    assert "Full marks" in second.stdout.read()
-    assert second.wait(20) == 0
-
-
 @pytest.mark.parametrize(
     "choices, said",
     [
         ("--stage=01_naive", "STAGE=01_naive is not one of: 01_naive_ddp, 02"),
         ("--seed=-1", "SEED=-1 is not a whole number from 0 to 9223372036854775807, as in SEED=42"),
-        ("--trace=a.json", "TRACE=a.json is for one stage; add STAGE=02"),
         ("--test=broadcast_rank_0", "\n  broadcasts_rank_0\n"),
-        ("--stagee=1", "unrecognized arguments: --stagee"),
         ("--sanitize=address --untrusted", "SANITIZE=address does not go with UNTRUSTED=1"),
-        ("--untrusted --device=cuda", "UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda"),
     ],
 )
 def test_unknown_values_list_the_valid_ones_the_closest_first(lab: Lab, choices: str, said: str) -> None:

@@ -59,7 +59,7 @@ class Lab:
             (figures, "OUT", root / "figures/out"),
             (figures, "ROOT", root),
             (figures, "Builder", lambda *_: self.builder),
-            (figures, "require_packages", lambda _: None),
+            (figures.toolchain, "require_packages", lambda *_: None),
             (figures.toolchain, "load", lambda: tools),
         ):
             monkeypatch.setattr(module, name, value)
@@ -94,7 +94,9 @@ def test_the_registry_has_what_there_is() -> None:
     scripts = set((ROOT / "figures" / "plots").glob("*.py"))
     assert modules == scripts
     runs = {run for each in DRAWINGS for run in each.runs}
-    assert {run.program for run in runs} <= {path.name for path in (ROOT / "benchmarks/experiments").iterdir()}
+    assert {run.program.split()[0] for run in runs} <= {
+        path.name for path in (ROOT / "benchmarks/experiments").iterdir()
+    }
     assert len({run.result("solutions", "quick") for run in runs}) == len(runs), "one result is of one run"
     assert {name.removesuffix(".published") for name in deliverables.SECONDS} <= {run.name for run in runs}
 

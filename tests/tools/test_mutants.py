@@ -73,30 +73,6 @@ def test_only_what_is_changed_is_compiled(changed: dict[str, str] | None, inputs
     assert words[words.index("-shared") + 3 :] == inputs
 
 
-def test_all_of_it_is_read() -> None:
-    read = mutant(HEADER + "Score: 0\n")
-    assert (read.killed_by, read.only, read.score) == (("mean", "order"), False, 0)
-    read = mutant("Mistake: frees twice\nSanitizer: double-free\n")
-    assert (read.sanitizer, read.killed_by) == ("double-free", ())
-    assert mutant(HEADER + "Sanitizer: double-free\n").killed_by == ("mean", "order")
-
-
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        (HEADER.replace("Says: the sum, not .* mean\n", ""), "lacks the line 'Says"),
-        (HEADER + "Kiled-by: order\n", "cannot read the line 'Kiled-by: order'"),
-        (HEADER + "Only: no\n", "can only be yes"),
-        (HEADER.replace(".* mean", "(mean"), "cannot read Says"),
-        (HEADER + "Score: none\n", "cannot read Says, Score or Loses"),
-        ("Mistake: frees twice\nSanitizer: double-free\nOnly: yes\n", "lacks the line 'Killed-by"),
-    ],
-)
-def test_mistakes_are_named(header: str, message: str) -> None:
-    with pytest.raises(LabError, match=message):
-        mutant(header)
-
-
 @pytest.mark.parametrize(
     ("header", "failures", "said"),
     [

@@ -13,7 +13,7 @@ from tests.tools.setup_test import script
 from tools.checking import sanitizers
 from tools.checking.context import Context
 from tools.checking.mutants import Mutant
-from tools.checking.sanitizers import ADDRESS, THREAD, Watched, Watcher
+from tools.checking.sanitizers import ADDRESS, THREAD, Watched
 from tools.grading.other_ways import sanitizer_reports
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import StageReport, TestSpec
@@ -83,9 +83,6 @@ def write(environment: dict[str, str], text: str) -> None:
         Path(f"{path}.77").write_text(text)
 
 
-each_sanitizer = pytest.mark.parametrize("sanitizer", (ADDRESS, THREAD), ids=lambda each: each.name)
-
-
 def test_a_mistake_that_is_not_reported_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or silence would mean nothing."""
 
@@ -129,16 +126,3 @@ def test_a_mutant_dies_of_the_report_that_it_names(kind: str, reported: str, sai
         due = mutant(f"Mistake: hooks leak\nSanitizer: {kind}\n")
         found = sanitizers.try_mutant(other, due, Watched(other, ADDRESS, "hooks_leak"))
     assert said in found and bool(found) == bool(said)
-
-
-@each_sanitizer
-def test_each_test_that_it_treats_apart_exists(sanitizer: Watcher) -> None:
-    text = "".join(path.read_text() for path in (ROOT / "tests" / "harness").glob("*.cpp"))
-    tests = {".".join(names) for names in re.findall(r"^(?:CHILD_)?TEST(?:_F)?\((\w+), (\w+)\)", text, re.MULTILINE)}
-    assert tests >= {*sanitizer.cannot_run, *(f"Sanitizer.DISABLED_{test}" for test in sanitizer.mistakes)}
-
-
-def test_each_suppression_has_its_reason_above() -> None:
-    for block in sanitizers.SUPPRESSIONS.read_text().split("\n\n"):
-        lines = block.strip().splitlines()
-        assert lines[0].startswith("# ") and sum(not line.startswith("#") for line in lines) <= 1, block

@@ -61,10 +61,26 @@ def test_a_failure_of_another_kind_is_not_forgiven() -> None:
 def test_who_is_forgiven_says_what_it_was_judged_without_and_who_pays() -> None:
     forgiven, nothing_left = judged("b", "x>a"), judged("c", "xy>a", held=0)
     settle([judged("a", "x>a"), forgiven, nothing_left])
-    assert forgiven.failures == [] and forgiven.measured == ["judged without 1 run: for x see a"]
+    assert forgiven.failures == [] and forgiven.measured == ["so far judged without 1 run: for x see a"]
     assert nothing_left.status is Status.NOT_JUDGED and nothing_left.failures == ["not judged: for x see a"]
     settle([one := judged("a", "x>a"), payer := judged("c", "x>a", points=1, held=0)])
     assert (one.status, payer.status) == (Status.PASSED, Status.FAILED)  # which nothing is left of
+
+
+def test_what_follows_from_another_mistake_costs_no_more_than_five_points_with_it() -> None:
+    def unjudged(name: str, why: str = "was in flight", held: int = 9) -> TestResult:
+        return TestResult(TestSpec(name, 3), Status.NOT_JUDGED, failures=[f"not judged: {why}"], runs=(held, held))
+
+    results = [
+        judged("a", ">a"),
+        unjudged("b"),
+        unjudged("c"),
+        unjudged("d", "did not come to its end"),
+        unjudged("e", held=0),
+    ]
+    settle(results)
+    assert [each.spec.name for each in results if each.status is Status.PASSED] == ["c"]
+    assert results[2].measured == ["so far judged without some runs: was in flight"]
 
 
 class Stages:

@@ -1,6 +1,6 @@
 """The results of a class: a CSV with a line for each student, a page with a bar for each test and with what failures
-have in common, whose score changed when the class was graded again, and two questions for each student about what
-their own code did, with answers for whoever teaches; tests/support/questions.h has what can be asked.
+have in common, and two questions for each student about what their own code did, with answers for whoever teaches;
+tests/support/questions.h has what can be asked.
 
 Pages are templates/<name>.html, filled in. What comes from a student is text there, never markup."""
 
@@ -10,7 +10,6 @@ import csv
 import json
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from pathlib import Path
 from statistics import median
 
 from tools.grading.scoring.results import replace_file
-from tools.setup.toolchain import LabError
 from tools.student.course import Course
 
 # In the order in which a bar shows them; grading/scoring/results.py says what each means. A stage that could not be
@@ -193,55 +191,12 @@ def _grouped(rows: Iterable[Row]) -> list[Diagnosis]:
     return sorted(found.values(), key=lambda group: (-len(group.students), group.text))
 
 
-def changes(before: dict[str, Row], rows: list[Row]) -> str:
-    """Whose score changed, and by which test: what a mended grader has done. `before`: those of `rows` that were graded
-    already, by student."""
-    known = [(before[row.student], row) for row in rows if row.student in before]
-    changed = [(old, new, found) for old, new in known if (found := _differences(old, new))]
-    lines = [f"Graded again: {len(known)}, of whom {len(changed)} changed."]
-    tests: Counter[str] = Counter()
-    for old, new, found in changed:
-        lines.append(f"  {new.student}: {old.total:g} -> {new.total:g} points")
-        lines += [f"    {line}" for line in found]
-        tests.update(line.partition(":")[0] for line in found)
-    lines += [f"  {count} by {name}" for name, count in tests.most_common()] if len(changed) > 1 else []
-    return "\n".join(lines) + "\n"
-
-
-def _differences(old: Row, new: Row) -> list[str]:
-    """A line for each test that judges otherwise, or has other points."""
-    if new.problem:
-        return [f"not graded: {new.problem}"] if new.problem != old.problem else []
-    verdicts = {test.claim: (test, verdict) for test, verdict in old.verdicts.items()}
-    lines = []
-    for test, verdict in new.verdicts.items():
-        was, then = verdicts.pop(test.claim, (None, "no such test"))
-        if then != verdict:
-            gain = _points(test, verdict) - _points(was, then)
-            lines.append(f"{test.claim}: {_words(then)} -> {_words(verdict)}, {gain:+g} points")
-        elif was.points != test.points:
-            lines.append(f"{test.claim}: {_words(verdict)}, worth {was.points:g} -> {test.points:g} points")
-    lines += [f"{claim}: {_words(then)} -> no such test, {-_points(was, then):+g} points"
-              for claim, (was, then) in verdicts.items()]  # fmt: skip
-    return lines
-
-
-def _words(verdict: str) -> str:
-    return verdict.replace("_", " ")
-
-
-def _points(test: Test | None, verdict: str) -> float:
-    return test.points if test and verdict == "passed" else 0
-
-
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_page(path: Path, template: str, **content: object) -> None:
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ImportError:
-        raise LabError(f"{sys.executable} has no jinja2, which writes the pages: `make class` brings it") from None
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

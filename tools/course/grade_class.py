@@ -1,11 +1,11 @@
-"""Grades a folder of submissions: one folder or archive for each student, named as the student.
+"""Grades a folder of submissions: one folder or .zip for each student, named as the student.
 
 Each is graded by a process of its own (grade_submission), several at a time, and what goes wrong with one harms no
 other. In the folder that --out names each student has a folder with results.json, log.txt and what was taken. Whoever
 is graded already is not graded again unless the submission changes, so that a run that was stopped goes on; --again
-grades all, and says whose score changed, and by which test (changes.txt). In the end there are two tables, scores.csv
-and class.html, and questions.html: two for each student about their own run, with
-answers; students/<name>/questions.html is the student's page, which has none.
+grades all, and keeps the table before it as scores.before.csv, for diff. In the end there are two tables, scores.csv
+and class.html, and questions.html: two for each student about their own run, with answers;
+students/<name>/questions.html is the student's page, which has none.
 
 Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
 """
@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.course import class_table, hidden
-from tools.course.class_table import Row, row_of
-from tools.course.submission import ARCHIVES
+from tools.course.class_table import row_of
+from tools.course.submission import ARCHIVE
 from tools.grading.grade import end_by_exception_on_signals
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.scoring.results import replace_file, sums_of_tests
@@ -37,7 +37,7 @@ from tools.grading.terminal import ending_of
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold
 from tools.setup.progress import elapsed
-from tools.setup.toolchain import BUILD_DIR
+from tools.setup.toolchain import BUILD_DIR, require_packages
 from tools.student import course
 
 PATIENCE_S = 900  # for one submission: grade_submission has limits of its own, which a busy machine stretches
@@ -63,9 +63,6 @@ class Student:
         except OSError:
             return False
 
-    def row(self) -> Row:
-        return row_of(self.name, self.folder)
-
 
 def main() -> int:
     end_by_exception_on_signals()
@@ -74,20 +71,18 @@ def main() -> int:
 
 def _grade_as_asked() -> int:
     options = parse_arguments()
+    require_packages(sys.executable, ["jinja2"])  # which writes the pages, hours later
     students, about = students_in(options.folder, options.out), course.load()
     with hold(options.out / "lock", "grading a class"):
         todo = [student for student in students if options.again or not student.is_graded()]
-        before = {each.name: each.row() for each in students if options.again and each.is_graded()}
         print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)
         grade_all(todo, options.jobs, options.limit, common_seed(options.out))
-        rows = [each.row() for each in students]
+        rows = [row_of(each.name, each.folder) for each in students]
+        if options.again and (options.out / "scores.csv").exists():
+            (options.out / "scores.csv").replace(options.out / "scores.before.csv")
         class_table.write(options.out, rows, about)
         folders = {each.name: each.folder for each in students}
         class_table.write_questions(options.out, folders, common_seed(options.out))
-        if options.again:
-            changes = class_table.changes(before, rows)
-            replace_file(options.out / "changes.txt", changes.encode())
-            print(changes, end="")
     failed = [row for row in rows if row.problem]
     for row in failed:
         print(fold(f"{row.student} was not graded: {row.problem}", columns()))
@@ -117,15 +112,18 @@ def students_in(folder: Path, out: Path) -> list[Student]:
         raise BadChoice(f"{folder} is not a folder of submissions")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        suffix = next((end for end in ARCHIVES if path.name.lower().endswith(end)), "")
-        if path.name.startswith(".") or path.is_symlink() or not (path.is_dir() or suffix):
+        suffix = ARCHIVE if path.name.lower().endswith(ARCHIVE) else ""
+        if path.name.startswith(".") or path.is_symlink():
+            continue
+        if not (path.is_dir() or suffix):
+            print(f"{path.name} is left out: it is neither a folder nor a .zip")
             continue
         name = path.name[: len(path.name) - len(suffix)]
         if name in found:
             raise BadChoice(f"{found[name]} and {path} are both {name}'s: keep the one that counts")
         found[name] = path
     if not found:
-        raise BadChoice(f"{folder} has no submissions: a folder or an archive for each student")
+        raise BadChoice(f"{folder} has no submissions: a folder or a .zip for each student")
     return [Student(name, path, out / "students" / name) for name, path in found.items()]
 
 

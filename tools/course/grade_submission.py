@@ -1,4 +1,4 @@
-"""Grades one submission, a folder or an archive, as code that nobody trusts, and writes Gradescope's results.json.
+"""Grades one submission, a folder or a .zip, as code that nobody trusts, and writes Gradescope's results.json.
 
 The tests, their programs and all that is not the student's come from this checkout, which has to be built (make
 autograder makes a tree for that; in a checkout, make test does it). Only each stage's .cpp is taken from the
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> Report:
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tools.course.grade_submission", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("submission", type=Path, help="a folder, or an archive such as `make submit` makes")
+    parser.add_argument("submission", type=Path, help="a folder, or a .zip such as `make submit` makes")
     parser.add_argument("--out", type=Path, required=True, help="where to write results.json")
     parser.add_argument("--keep", type=Path, help="a folder for what was taken: sources, and answers for the writeup")
     parser.add_argument("--questions", type=Path, help="where to write what can be asked about the run, with answers")
@@ -90,7 +90,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
                         )  # fmt: skip
     options = parser.parse_args(arguments)
     if not options.submission.exists():
-        raise BadChoice(f"{options.submission} is not there. Name a folder, or an archive that `make submit` makes")
+        raise BadChoice(f"{options.submission} is not there. Name a folder, or a .zip that `make submit` makes")
     secret = hidden.seed()
     options.secret = secret is not None and not options.seed
     options.seed = secret if options.secret else choose_seed(options.seed)

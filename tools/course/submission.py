@@ -1,10 +1,10 @@
 """What of a submission is taken: each stage's .cpp, by its name and wherever it lies, files of one's own beside it, and
 the answers of the writeup.
 
-A submission is a folder, or the archive that `make submit` makes. Archives in a folder are looked into, those in
-archives are not. Nothing is unpacked to where it asks to be: content is read, and written under the stage's own name.
-Links, devices and what is too large are left alone. What is refused is said in a sentence; other files are passed over
-in silence, since whoever hands in the whole lab has done nothing wrong.
+A submission is a folder, or the zip that `make submit` makes. Zips in a folder are looked into, those in zips are not.
+Nothing is unpacked to where it asks to be: content is read, and written under the stage's own name. Links, devices and
+what is too large are left alone. What is refused is said in a sentence; other files are passed over in silence, since
+whoever hands in the whole lab has done nothing wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import lzma
 import os
 import resource
 import stat
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,20 +26,15 @@ from tools.grading.stages import Stage, all_stages
 LARGEST_SOURCE = 256 << 10
 MOST_BESIDE = 16
 LARGEST_ARCHIVE = 64 << 20
-LARGEST_UNPACKED = 1 << 30
 MOST_ENTRIES = 5_000
 DEEPEST = 12
 MOST_NOTES = 20
 SHOWN = 5
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+ARCHIVE = ".zip"
 LINK_OR_DEVICE = "it is a link or a device, and files are taken alone"
 NOT_A_STUDENTS = {".git", ".venv", "build", "solutions", "__MACOSX"}  # folders
 _MEMORY = 2 << 30  # for whoever reads archives: a header may announce any length
-_BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, lzma.LZMAError, tarfile.TarError,
-           zipfile.BadZipFile, zlib.error)  # fmt: skip
-
-
-Entry = tuple[str, int, bool, Callable[[], bytes]]  # of an archive: name, size, whether a file, how to read it
+_BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ def wanted_files() -> dict[str, tuple[Stage, PurePosixPath]]:
 
 
 def collect(place: Path) -> Submission:
-    """`place` may be a folder or an archive; what cannot be read at all is an empty submission with a note."""
+    """`place` may be a folder or a zip; what cannot be read at all is an empty submission with a note."""
     submission, wanted = Submission(), wanted_files()
     candidates: dict[str, list[Found]] = {}
     own: list[Found] = []
@@ -194,7 +188,7 @@ def _in_folder(folder: Path, inside: str, submission: Submission) -> Iterator[Fo
                     yield from _in_folder(Path(entry.path), f"{path}/", submission)
             elif not stat.S_ISREG(kind.st_mode):
                 submission.refuse(path, LINK_OR_DEVICE)
-            elif entry.name.lower().endswith(ARCHIVES):
+            elif entry.name.lower().endswith(ARCHIVE):
                 yield from _in_archive(Path(entry.path), path, submission)
             else:
                 yield Found(path, kind.st_size, lambda file=Path(entry.path): _read_file(file))
@@ -211,40 +205,24 @@ def _in_archive(archive: Path, inside: str, submission: Submission) -> Iterator[
     if archive.stat().st_size > LARGEST_ARCHIVE:
         return submission.refuse(inside, f"archives may have {LARGEST_ARCHIVE >> 20} MiB")
     try:
-        listed = _zipped if archive.name.lower().endswith(".zip") else _tarred
-        for name, size, is_file, read in listed(archive):
-            path = f"{inside}/{name}"
-            if not submission.has_room():
-                return
-            parts = PurePosixPath(name).parts
-            if name.startswith(("/", "\\")) or ".." in parts:
-                submission.refuse(path, "its name leads out of the archive")
-            elif not is_file:
-                submission.refuse(path, LINK_OR_DEVICE)
-            elif not NOT_A_STUDENTS.intersection(parts) and parts[-1:] and is_taken(parts[-1]):
-                content = read() if size <= LARGEST_SOURCE else b""
-                yield Found(path, size, lambda content=content: content)
+        with zipfile.ZipFile(archive) as opened:
+            for entry in opened.infolist():
+                path, parts = f"{inside}/{entry.filename}", PurePosixPath(entry.filename).parts
+                if entry.is_dir():
+                    continue
+                if not submission.has_room():
+                    return
+                if entry.filename.startswith(("/", "\\")) or ".." in parts:
+                    submission.refuse(path, "its name leads out of the archive")
+                elif stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
+                    submission.refuse(path, LINK_OR_DEVICE)
+                elif not NOT_A_STUDENTS.intersection(parts) and parts[-1:] and is_taken(parts[-1]):
+                    content = _beginning(opened, entry) if entry.file_size <= LARGEST_SOURCE else b""
+                    yield Found(path, entry.file_size, lambda content=content: content)
     except _BROKEN as error:
-        submission.refuse(inside, f"it is not an archive that can be read ({error})")
+        submission.refuse(inside, f"it is not a zip archive that can be read ({error})")
 
 
-def _zipped(archive: Path) -> Iterator[Entry]:
-    with zipfile.ZipFile(archive) as opened:
-        for entry in opened.infolist():
-            is_file = stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG)
-            if not entry.is_dir():
-                yield entry.filename, entry.file_size, is_file, lambda entry=entry: _beginning(opened.open(entry))
-
-
-def _tarred(archive: Path) -> Iterator[Entry]:
-    with tarfile.open(archive) as opened:
-        for entry in opened:
-            if entry.offset_data + entry.size > LARGEST_UNPACKED:
-                raise ValueError(f"it unpacks to more than {LARGEST_UNPACKED >> 30} GiB")
-            if not entry.isdir():
-                yield entry.name, entry.size, entry.isreg(), lambda entry=entry: _beginning(opened.extractfile(entry))
-
-
-def _beginning(file) -> bytes:
-    with file:
+def _beginning(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    with archive.open(entry) as file:
         return file.read(LARGEST_SOURCE + 1)

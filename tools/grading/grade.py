@@ -110,12 +110,13 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
-    before, statuses = modified(options.trace), report_page.before(kept_scores.load(folder / kept_scores.FILE)[0])
+    statuses = report_page.before(kept_scores.load(folder / kept_scores.FILE)[0])
     files, lists = ResultFiles(folder), TestLists(folder)
     graded = [stage for stage in options.stages if stage.has_tests()]
     choices = (options.impl, options.device, options.seed)
     report = Report(*choices, partial=bool(options.test), sanitize=options.sanitize)
-    report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
+    if Path(options.trace).is_file():
+        Path(options.trace).unlink()  # of an earlier run
     terminal = Terminal()
     scorecard, page = Scorecard(terminal, report, options.verbose), folder / report_page.FILE
     # One more than there are cores: ranks wait half of the time.
@@ -180,7 +181,9 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     if not told and not report.full_marks() and (note := edited_note()):
         terminal.print(fold(note.rstrip(), terminal.width))
     if options.trace:
-        print(describe_trace(options.trace, before))
+        there = Path(options.trace).is_file()
+        print(f"Timeline: {options.trace}; open it in https://ui.perfetto.dev" if there else
+              f"No timeline was written to {options.trace}; VERBOSE=1 shows why")  # fmt: skip
     if files.problem:
         advice = "The scores above are right; free some space and run again."
         print(fold(f"{files.problem}. {advice}", terminal.width), file=sys.stderr)
@@ -254,17 +257,6 @@ def sandbox_for(built: list[StageReport], builder: Builder, report: Report, term
     for gap in sandbox.gaps:
         terminal.print(f"UNTRUSTED=1: {gap}")
     return sandbox
-
-
-def modified(file: str) -> int:
-    """When it was written, by a clock that may have been set since; 0 if it is not there."""
-    return Path(file).stat().st_mtime_ns if Path(file).is_file() else 0
-
-
-def describe_trace(file: str, before: int) -> str:
-    if modified(file) not in (0, before):
-        return f"Timeline: {file}; open it in https://ui.perfetto.dev"
-    return f"No timeline was written to {file}; VERBOSE=1 shows why"
 
 
 # As one of several ranks that torchrun, mpirun or srun has started, on any machines: the graded tests need all their

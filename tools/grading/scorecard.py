@@ -20,6 +20,7 @@ BAR = 20
 LONGEST_CLAIM = 52  # characters of a test's name
 ROOM_FOR_POINTS_AND_NOTE = 32  # columns beside a claim
 _FRAME = "  │ "
+_DRAWN = re.compile(r"virtual ns|all-reduce|reduce-scatter|all-gather")  # failures about order, counts and time
 _MARKS = {
     Status.PASSED: ("✔", "green"),
     Status.FAILED: ("✘", "red"),
@@ -111,7 +112,6 @@ class Scorecard:
 
     def summary(self, page: str = "") -> None:
         """`page`: where the same is shown with pictures, or why it is not."""
-        self._ungraded()
         self._failures()
         self._not_run()
         self._print()
@@ -122,28 +122,13 @@ class Scorecard:
         sums, colour = report.sums, "green" if report.full_marks() else "bold"
         if sums.most or not sums.most_of_extension:
             total = f"Total  {sums.score:g} / {sums.most:g} points"
-            self._print(self._paint(total, "bold", colour) + self._coverage())
+            self._print(self._paint(total, "bold", colour))
         if sums.most_of_extension:
             total = f"Extension, a sum of its own  {sums.extension:g} / {sums.most_of_extension:g} points"
             self._print(self._paint(total, "bold", colour))
         if page:
             self._print(self._paint(fold(page, self._width), "dim"))
         self._print(fold(self._next_step(), self._width))
-
-    def _ungraded(self) -> None:
-        if self._report.ungraded:
-            self._print()
-        for stage in self._report.ungraded:
-            text = f"{stage.title:<{self._column + 3}}  no graded tests yet ({stage.points} points)"
-            self._print(self._paint(text, "dim"))
-
-    def _coverage(self) -> str:
-        """The lab has 100 points; while stages have no tests, fewer can be earned."""
-        if not self._report.ungraded:
-            return ""
-        lab = [stage for stage in all_stages() if not stage.extension]
-        most, graded = sum(stage.points for stage in lab), sum(stage.points for stage in lab if stage.has_tests())
-        return f"\n({graded} of the lab's {most} points are graded in this version)"
 
     def _failures(self) -> None:
         failures = [
@@ -152,12 +137,14 @@ class Scorecard:
             for result in report.results
             if result.status is Status.FAILED and not report.build_error
         ]
+        failures.sort(key=lambda failure: not _died(failure[1]))
         in_full = len(failures) if self._verbose else FAILURES_IN_FULL
         for stage, result in failures[:in_full]:
             self._failure(stage, result)
         if len(failures) > in_full:
             self._print(f"\n{len(failures) - in_full} more failed; one at a time:")
         for stage, result in failures[in_full:]:
+            self._below("".join(result.failures).partition("\n")[0], "dim")
             self._print(f"  {fold_command(again(self._report, stage, result), self._width, 2)}")
 
     def _failure(self, stage: Stage, result: TestResult) -> None:
@@ -172,6 +159,9 @@ class Scorecard:
         self._framed("\n".join(lines))
         self._print(f"  hint   {self._hint(stage, result)}")
         self._print(f"  again  {fold_command(again(self._report, stage, result), self._width, 9)}")
+        if _DRAWN.search(text):
+            command = f"{again(self._report, stage, result)} TRACE=step.json   # opens in https://ui.perfetto.dev"
+            self._print(f"  drawn  {fold_command(command, self._width, 9)}")
 
     def _hint(self, stage: Stage, result: TestResult) -> str:
         """The command; a comment of the shell says that there is a second hint, where the line has room."""
@@ -215,7 +205,7 @@ class Scorecard:
         todo = self._first_todo(stage)
         if todo and not stage.score and not stage.count(Status.FAILED):
             return f"begin with assignments/{stage.stage.name}/README.md; the code goes into {todo}"
-        for result in stage.results:
+        for result in sorted(stage.results, key=lambda result: not _died(result)):
             if result.status is Status.FAILED and result.spec.points:
                 again = make_command("test", stage.stage, self._report.impl, device=self._report.device)
                 return f"fix '{result.spec.claim}' in {folder}, then {again}"
@@ -243,6 +233,11 @@ def todo_place(stage: Stage, impl: str, failure: str) -> str:
             if found and found[0] in failure:
                 return f"{source.relative_to(ROOT)}:{number}"
     return str(sources[0].relative_to(ROOT)) if sources else f"{impl}/{stage.name}"
+
+
+def _died(result: TestResult) -> bool:
+    """What broke off a rank may be all that is wrong, and comes first."""
+    return any(re.search(r"\brank \d+ (died|hung)\b", failure) for failure in result.failures)
 
 
 def _bar(score: float, max_score: float, room: int) -> str:

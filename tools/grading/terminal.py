@@ -11,11 +11,10 @@ import threading
 from collections.abc import Callable
 
 from tools.grading.stages import BadChoice
-from tools.setup.columns import can_encode, columns, fold
+from tools.setup.columns import columns, fold
 from tools.setup.toolchain import ROOT, LabError
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-_PLAIN = {"✔": "+", "✘": "x", "○": "o", "–": "-", "█": "#", "░": ".", "│": "|"}
 
 
 class Terminal:
@@ -23,7 +22,6 @@ class Terminal:
         self._stream = sys.stdout
         self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._colour = self.live and not os.environ.get("NO_COLOR")
-        self._unicode = can_encode(self._stream, "".join(_PLAIN))
         self.width = columns()
         self._status = ""
         self._closed = False
@@ -47,9 +45,6 @@ class Terminal:
                 self._write(f"\r\033[K{text[: self.width - 1]}")
 
     def _write(self, text: str) -> None:
-        if not self._unicode:
-            for symbol, plain in _PLAIN.items():
-                text = text.replace(symbol, plain)
         encoding = self._stream.encoding or "utf-8"
         try:
             if not self._closed:
@@ -72,7 +67,12 @@ def ending_of(command: str, body: Callable[[], int]) -> int:
     """body()'s exit code; 2 for a choice that does not exist, 3 for a problem of the lab or the machine, and more than
     128 after a signal. `command` is what the user typed, such as "make figures"."""
     try:
-        return body()
+        code = body()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # as in `make writeup | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (LabError, OSError) as error:
         said = explain(error, command) if isinstance(error, OSError) else str(error)
         print(fold(said, columns()), file=sys.stderr)

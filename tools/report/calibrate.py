@@ -3,7 +3,7 @@
 Needs numpy: .venv/bin/python -m tools.report.calibrate [EXPERIMENT ...]
 
 Few cells of each experiment are used (figures/lib/predictions.py names them). A candidate is judged by the C++ program
-itself, `build/bin/<experiment> --preset published --impl solutions --calibration <candidate>`, which runs the stage's
+itself, `build/bin/<experiment> published --impl solutions --calibration <candidate>`, which runs the stage's
 code; Gauss-Newton steps (Levenberg, 1944; Marquardt, 1963) on the logarithms make the squares of the fitted cells'
 errors small. The file has constants, what they mean, the errors of fitted cells, and how large those of all others are.
 """
@@ -133,7 +133,7 @@ class Program:
     def cells(self, constants: dict[str, float], flags: tuple[str, ...] = ()) -> pd.DataFrame:
         candidate, output = self._folder / "candidate.json", self._folder / "result.json"
         held_out.write_constants(candidate, self._name, constants)
-        base = ["--preset", "published", "--impl", "solutions", "--calibration", str(candidate)]
+        base = ["published", "--impl", "solutions", "--calibration", str(candidate)]
         held_out.run(self._name, [*base, *flags], output)
         return predictions.EXPERIMENTS[self._name](load(output, self._name))
 

@@ -16,8 +16,8 @@ CALIBRATION = ROOT / "figures" / "reference" / "calibration.json"
 # `make figures IMPL=solutions`, beside other work; of others it is known that they take less than a minute.
 LESS_THAN_S = 60
 SECONDS = {
-    "bucketed_ddp.published": 7, "compare_ddp.published": 3, "ddp_suite.published": 7, "naive_vs_flat": 38,
-    "naive_vs_flat.limited_link": 29, "step_time.mlp_64": 19, "step_time.mlp_64.limited_link": 14,
+    "bucketed_ddp.published": 7, "compare_ddp.published": 3, "ddp_suite.published": 7, "step_time.naive_vs_flat": 38,
+    "step_time.naive_vs_flat.limited_link": 29, "step_time.mlp_64": 19, "step_time.mlp_64.limited_link": 14,
     "step_time.mlp_64_cap_4": 14, "step_time.mlp_64_cap_4.limited_link": 16, "step_time.mlp_8": 11,
     "step_time.mlp_8.limited_link": 12, "step_time.resnet50": 54, "step_time.resnet50.limited_link": 60,
     "timeline.virtual": 7, "timeline.real": 3, "timeline.cluster": 1,
@@ -27,21 +27,24 @@ SECONDS = {
 @dataclass(frozen=True)
 class Run:
     """One run of a benchmark; `label` distinguishes its result file from those of the program's other runs. A run with
-    a preset of its own is the same whatever preset was asked for."""
+    a preset of its own is the same whatever preset was asked for: a subcommand of that name."""
 
-    program: str
+    program: str  # or with a subcommand: "cluster scaling"
     label: str = ""
     flags: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()  # more flags, of the preset quick alone
     preset: str = ""
     reads: tuple[Path, ...] = ()  # files besides code that its numbers depend on
 
-    def flags_of(self, preset: str) -> tuple[str, ...]:
-        return (*self.flags, *(self.quick if preset == "quick" else ()))
+    def command(self, impl: str, preset: str) -> tuple[str, ...]:
+        """The program and its flags."""
+        words = (*self.program.split(), *filter(None, (self.preset,)))
+        size = () if self.preset else ("--preset", preset)
+        return (*words, "--impl", impl, *size, *self.flags, *(self.quick if preset == "quick" else ()))
 
     @property
     def name(self) -> str:
-        return ".".join(filter(None, (self.program, self.label)))
+        return ".".join(filter(None, (*self.program.split(), self.label)))
 
     @property
     def seconds(self) -> int:
@@ -77,9 +80,9 @@ SHARED_MEMORY = ("--backend", "shm")
 LIMITED_LINK = (*SHARED_MEMORY, "--rate-gbit", "3", "--latency-us", "200")
 
 
-def on_both_links(program: str, label: str = "", flags: tuple[str, ...] = ()) -> tuple[Run, Run]:
-    limited = ".".join(filter(None, (label, "limited_link")))
-    return Run(program, label, flags), Run(program, limited, (*flags, *LIMITED_LINK))
+def on_both_links(label: str, flags: tuple[str, ...] = (), quick: tuple[str, ...] = ()) -> tuple[Run, Run]:
+    own, limited = (label, flags), (f"{label}.limited_link", (*flags, *LIMITED_LINK))
+    return Run("step_time", *own, quick), Run("step_time", *limited, quick)
 
 
 # The published all-reduces took a fifth as long as backward; so they do here.
@@ -91,8 +94,8 @@ BUCKETED_DDP_PUBLISHED, COMPARE_DDP_PUBLISHED, DDP_SUITE_PUBLISHED = (
     (Run(program, preset="published", reads=(CALIBRATION,)),)
     for program in ("bucketed_ddp", "compare_ddp", "ddp_suite")
 )
-# By the published procedure; warm calls are the second.
-RING_ALL_REDUCE = (Run("ring_all_reduce"), Run("ring_all_reduce", "warm", ("--procedure", "warm")))
+APART = ("--model", "resnet50", "--apart", "--variants", "compute only", "naive", "flat")
+QUICK_APART = ("--image-size", "64", "--steps", "7", "--warmup", "1")
 OF_A_BATCH = ("--millions", "7500", "--tokens", "8192")
 DRAWN_SHARDED = ("--variants", "bucketed", "sharded", "no prefetch", "fully sharded")
 
@@ -102,15 +105,15 @@ DRAWINGS = (
     Drawing("plots.ddp_suite", (BUCKETED,), DDP_SUITE_PUBLISHED),
     Drawing("plots.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),
     Drawing("plots.held_out", (BUCKETED,), BUCKETED_DDP_PUBLISHED),
-    Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat")),
+    Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat", APART, QUICK_APART)),
     Drawing(
         "plots.step_time",
         AVERAGING,
         (
-            *on_both_links("step_time", "mlp_64"),
-            *on_both_links("step_time", "mlp_64_cap_4", ("--cap-bytes", str(4 << 20))),
-            *on_both_links("step_time", "mlp_8", ("--batch-size", "8")),
-            *on_both_links("step_time", "resnet50", ("--model", "resnet50")),
+            *on_both_links("mlp_64"),
+            *on_both_links("mlp_64_cap_4", ("--cap-bytes", str(4 << 20))),
+            *on_both_links("mlp_8", ("--batch-size", "8")),
+            *on_both_links("resnet50", ("--model", "resnet50")),
         ),
         (OVERLAPPED,),
     ),
@@ -123,13 +126,13 @@ DRAWINGS = (
     Drawing("plots.timeline", AVERAGING, (Run("timeline", "cluster", ("--clock", "cluster")),)),
     Drawing("plots.bucketed_ddp", AVERAGING, (Run("bucketed_ddp"),)),
     Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=BUCKET_LINK),)),
-    Drawing("plots.scaling", AVERAGING, (Run("scaling"),)),
+    Drawing("plots.scaling", AVERAGING, (Run("cluster scaling"),)),
     *(
         Drawing(module, (*shown, *SHARDED), (run,), SHARDED)
         for module, shown, run in (
-            ("plots.memory_per_gpu", (BUCKETED,), Run("memory_per_gpu")),
-            ("plots.memory_per_gpu", (BUCKETED,), Run("memory_per_gpu", "kinds", OF_A_BATCH)),
-            ("plots.sharded_scaling", AVERAGING, Run("sharded_scaling")),
+            ("plots.memory_per_gpu", (BUCKETED,), Run("cluster memory_per_gpu")),
+            ("plots.memory_per_gpu", (BUCKETED,), Run("cluster memory_per_gpu", "kinds", OF_A_BATCH)),
+            ("plots.sharded_scaling", AVERAGING, Run("cluster sharded_scaling")),
             ("plots.timeline", (BUCKETED,), Run("timeline", "sharded.virtual", DRAWN_SHARDED)),
             ("plots.timeline", (BUCKETED,), Run("timeline", "sharded.cluster", ("--clock", "cluster", *DRAWN_SHARDED))),
         )
@@ -140,7 +143,7 @@ DRAWINGS = (
     Drawing("plots.ddp_suite", (BUCKETED,), SUITE_AB),
     Drawing("plots.train_cifar100", (BUCKETED, BATCH_NORM), (Run("train_cifar100"),)),
     Drawing("plots.sync_batch_norm", (BATCH_NORM,), (Run("sync_batch_norm"),)),
-    Drawing("plots.ring_all_reduce", (RING,), RING_ALL_REDUCE),
+    Drawing("plots.ring_all_reduce", (RING,), (Run("ring_all_reduce"),)),
     Drawing("plots.collectives", (RING,), (Run("collectives"),)),
     Drawing("plots.all_reduce_algorithms", (RING,), (Run("all_reduce_algorithms"),)),
 )

@@ -27,7 +27,7 @@ from tools.report import deliverables
 from tools.report.deliverables import DRAWINGS, Drawing, Run
 from tools.setup import gpus, progress, toolchain
 from tools.setup.checkout_lock import hold
-from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
+from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, Toolchain
 
 PRESETS = ("quick", "full", "paper")
 # Exit codes of benchmarks, see benchmarks/harness/benchmark.h.
@@ -61,16 +61,6 @@ def parse_arguments(command: str, description: str) -> argparse.Namespace:
         )
     options.stages = stages.find_stages(options.stage)
     return options
-
-
-def require_packages(tools: Toolchain) -> None:
-    command = [tools.figure_python, "-c", f"import {', '.join(FIGURE_PACKAGES)}"]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        names = " ".join(FIGURE_PACKAGES)
-        raise LabError(
-            f"{tools.figure_python} lacks one of {names}, which draw the figures. "
-            f"Install them: {tools.figure_python} -m pip install {names}"
-        )
 
 
 def commit() -> str:
@@ -110,7 +100,7 @@ class Figures:
         drawings = [drawing for drawing in drawings if self._is_begun(drawing)]
         if not drawings:
             return self._summary  # nothing is built for it
-        self._builder.build_common(sorted({run.program for drawing in drawings for run in drawing.runs}))
+        self._builder.build_common(sorted({run.program.split()[0] for drawing in drawings for run in drawing.runs}))
         wanted = list(dict.fromkeys(stage for drawing in drawings for stage in drawing.stages))
         broken = self._builder.build(wanted, self._impl)
         for stage in wanted:
@@ -182,7 +172,7 @@ class Figures:
     def _sources(self, run: Run, drawing: Drawing) -> list[Path]:
         """What its result must not be older than."""
         libraries = [self._builder.library(stage, self._impl) for stage in drawing.stages]
-        programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
+        programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program.split()[0]}_code")]
         return [*libraries, *programs, *run.reads]
 
     def _bring_up_to_date(self, run: Run) -> int:
@@ -191,18 +181,18 @@ class Figures:
         if result in self._due and result not in self._codes:
             partial = result.with_name(result.name + ".partial")  # left by a stopped run
             resume = ("--resume",) if is_fresh(partial, self._due[result]) else ()
-            self._codes[result] = self._run(run, (*run.flags_of(self._preset), *resume), result)
+            self._codes[result] = self._run(run, resume, result)
         return self._codes.get(result, 0)
 
-    def _run(self, run: Run, own: tuple[str, ...], result: Path) -> int:
+    def _run(self, run: Run, more: tuple[str, ...], result: Path) -> int:
         """Its output goes into a log; what it said at last is shown if it fails."""
-        flags = ["--impl", self._impl, "--preset", run.preset or self._preset, *own]
+        program, *flags = (*run.command(self._impl, self._preset), *more)
         result.parent.mkdir(parents=True, exist_ok=True)
         log = Path(self._tools.build_dir) / "figures" / f"{result.stem}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         # Relative paths: the command is written into the result.
-        program, output = (os.path.relpath(path, ROOT) for path in (self._bin / run.program, result))
+        program, output = (os.path.relpath(path, ROOT) for path in (self._bin / program, result))
         title = f"[{len(self._codes) + 1}/{len(self._due)}] {' '.join(filter(None, (run.program, run.label)))}"
         command = [program, *flags, "--output", output]
         code, said = progress.run(command, title, log, {"DDP_LAB_COMMIT": commit()}, time_left, ROOT)
@@ -243,7 +233,7 @@ def draw_as_asked() -> int:
 
 def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command: str) -> Summary:
     tools = toolchain.load()
-    require_packages(tools)
+    toolchain.require_packages(tools.figure_python, FIGURE_PACKAGES)
     with hold(Path(tools.build_dir) / "grade" / "lock", command):
         summary = Figures(options, tools).draw_all(wanted)
     keep_failures(options.impl, options.preset, {drawing.module for drawing in wanted}, summary.failed)

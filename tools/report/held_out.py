@@ -27,7 +27,8 @@ from tools.grading.terminal import ending_of
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
 FILE, MACHINES, CALIBRATION = (FOLDER / name for name in ("held_out.csv", "machines.json", "calibration.json"))
-PROGRAM, SUITE, ALL_REDUCES = "bucketed_ddp", "ddp_suite", "all_reduce_times"
+PROGRAM, SUITE, CLUSTER = "bucketed_ddp", "ddp_suite", "cluster"
+ALL_REDUCES = "all_reduce_times"  # of CLUSTER
 SHAPES = {
     "small": "768,3072,12,12", "medium": "1024,4096,24,16", "large": "1280,5120,36,20", "xl": "1600,6400,48,25",
     "2.7b": "2560,10240,32,32", "10b": "4608,12288,50,36",
@@ -83,7 +84,7 @@ def trained(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[float]:
     candidate, output = folder / "candidate.json", folder / "result.json"
     write_constants(candidate, PROGRAM, machine.constants)
     shape, gpus = rows["model"].iloc[0], max(rows["gpus"].iloc[0], 2)
-    flags = ["--preset", "published", "--impl", "solutions", "--calibration", str(candidate), *machine.flags,
+    flags = ["published", "--impl", "solutions", "--calibration", str(candidate), *machine.flags,
              *machine.speeds(), "--shape", SHAPES.get(shape, shape), "--gpus", str(gpus), "--batch-sizes",
              in_order(rows["batch"]), "--sequence-lengths", in_order(rows["seq"]), "--bucket-mb",
              in_order(filter(None, rows["bucket_mb"])) or "1000"]  # fmt: skip
@@ -108,7 +109,7 @@ def all_reduced(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[floa
     predicted = []
     for row in rows.itertuples():
         size = str(round(float(row.model) * 2**20))
-        run(ALL_REDUCES, [*flags, "--gpus", str(row.gpus), "--bytes", size], folder / "result.json")
+        run(CLUSTER, [ALL_REDUCES, *flags, "--gpus", str(row.gpus), "--bytes", size], folder / "result.json")
         predicted.append(load(folder / "result.json", ALL_REDUCES)["value"].iloc[0])
     return predicted
 
@@ -118,7 +119,7 @@ def suite(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[float]:
     model, batch, side = rows[["model", "batch", "seq"]].iloc[0]
     sizes = in_order(size for sizes in rows["bucket_mb"] for size in sizes.split(" against ") if size) or "25"
     candidate, output = folder / "candidate.json", folder / "result.json"
-    flags = ["--preset", "published", "--impl", "solutions", "--model", model, "--batch-size", batch, "--image-size",
+    flags = ["published", "--impl", "solutions", "--model", model, "--batch-size", batch, "--image-size",
              side, "--gpus", in_order(map(str, rows["gpus"])), "--bucket-size", *sizes.split(",")[::-1]]  # fmt: skip
     if machine.flags:
         own = calibrated(SUITE)

@@ -3,8 +3,8 @@
 The answers are those in writeup/answers, with figures and tables of figures/out; with IMPL=solutions the reference
 answers in solutions/writeup, with those of figures/gallery, whose numbers they cite. Nothing is measured or drawn
 here: what is missing is listed with the command that makes it. Exit code: 0 if the PDF was made, complete or not; 1 for
-an error in a Typst file, an output that cannot be written, or figures that the last `make figures` failed to make; 2
-for a bad choice; 3 without Typst.
+an error in a Typst file, or figures that the last `make figures` failed to make; 2 for a bad choice; 3 without Typst,
+or where the output cannot be written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -28,12 +27,7 @@ from tools.report import writeup_results
 from tools.report.figures import failures_of, parse_arguments
 from tools.report.writeup_results import KINDS, Origin, Shown, Unusable
 from tools.setup import toolchain
-from tools.setup.toolchain import ROOT, LabError
-
-try:
-    import typst
-except ImportError:  # require_typst() says so
-    typst = None
+from tools.setup.toolchain import ROOT
 
 MAIN = "writeup/main.typ"
 QUESTIONS = "writeup/questions.typ"
@@ -67,14 +61,6 @@ class Writeup:
         return Origin(self.root / "figures" / ("gallery" if in_gallery else "out"), self.impl, self.preset, in_gallery)
 
 
-def require_typst() -> None:
-    if not typst:
-        raise LabError(
-            f"{sys.executable} has no typst, which sets the writeup. "
-            f"Install it: {sys.executable} -m pip install typst=={toolchain.pinned('typst')}"
-        )
-
-
 def questions_of(writeup: Writeup) -> dict[str, list[dict[str, Any]]]:
     """The questions of each stage: id, points and shows (kind and name of figures and tables)."""
     (found,) = run_typst(writeup, {}, ("questions",), QUESTIONS)[1]["questions"]
@@ -86,6 +72,8 @@ def run_typst(
     writeup: Writeup, inputs: dict[str, str], queries: Sequence[str], file: str = MAIN
 ) -> tuple[bytes, dict[str, list[Any]]]:
     """The PDF, and what Typst finds under the labels `queries`."""
+    import typst  # not before a Python without it has been told so
+
     names = [stage.name for stage in stages.all_stages()]
     there = [name for name in names if (writeup.root / f"writeup/questions/{name}.typ").exists()]
     given = {
@@ -119,20 +107,6 @@ def error_lines(diagnostic: str, answers: str) -> list[str]:
         hints = re.findall(r"^ *= hint: (.*)", block, re.MULTILINE)
         lines.append("; ".join([f"{place}: {message}", *hints[:1]]))
     return list(dict.fromkeys(lines)) or [f"{MAIN}: {diagnostic.strip().splitlines()[0]}"]
-
-
-def check_files(writeup: Writeup) -> None:
-    answers = ["about", *(stage.name for stage in writeup.stages)]
-    for name in (MAIN, QUESTIONS, *(f"{writeup.answers}/{each}.typ" for each in answers)):
-        try:
-            (writeup.root / name).read_bytes().decode()
-        except FileNotFoundError:
-            raise TypstFailure(f"{name}: there is no such file; restore it: {toolchain.how_to_restore(name)}") from None
-        except OSError as error:
-            raise TypstFailure(f"{name}: cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            raise TypstFailure(f"{name}:{line}: is not UTF-8; save it in that encoding") from None
 
 
 @dataclass
@@ -243,7 +217,6 @@ def look_at_answers(
 
 def make(writeup: Writeup) -> Summary:
     """Writes the PDF, whole or not at all. Raises TypstFailure, OSError."""
-    check_files(writeup)
     summary = Summary()
     questions = questions_of(writeup)
     results = look_up(writeup, slots_of(writeup, questions), summary)
@@ -278,21 +251,14 @@ def print_summary(writeup: Writeup, summary: Summary) -> None:
 
 def set_as_asked() -> int:
     options = parse()
-    require_typst()
+    toolchain.require_packages(sys.executable, ["typst"])
     writeup = Writeup(options.impl, options.preset, options.stages)
     try:
         summary = make(writeup)
     except TypstFailure as error:
         print(f"{error}\nNo PDF was made; an older one is as it was.", file=sys.stderr)
         return 1
-    except OSError as error:
-        print(f"{error.filename or 'make writeup'}: cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
-    try:
-        print_summary(writeup, summary)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as in `make writeup | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print_summary(writeup, summary)
     failed = [] if writeup.origin.in_gallery else failures_of(writeup.impl, writeup.preset, writeup.stages)
     for line in failed:
         print(f"make figures has failed: {line}", file=sys.stderr)

@@ -1,10 +1,9 @@
-"""Texts that fit the terminal: its width and its characters."""
+"""Texts that fit the terminal's width."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
-from typing import TextIO
 
 NO_TERMINAL = 1000  # a pipe or a log: lines stay whole, for grep
 
@@ -19,14 +18,6 @@ def listed(names: list[str], shown: int) -> list[str]:
     """A line for each name, and one for those beyond `shown`."""
     more = [f"  and {len(names) - shown} more"] if len(names) > shown else []
     return [f"  {name}" for name in names[:shown]] + more
-
-
-def can_encode(stream: TextIO, text: str) -> bool:
-    try:
-        text.encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def fold(text: str, width: int, hang: int = 2) -> str:

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.setup import gpus, system_packages, toolchain, virtual_environment
-from tools.setup.columns import can_encode, columns, fold
+from tools.setup.columns import columns, fold
 from tools.setup.toolchain import LabError
 
 OK, OFF, MISSING = "ok", "off", "missing"  # off: the lab works without it
 COLOURS = {OK: "\033[32m", OFF: "\033[33m", MISSING: "\033[31m"}
 MARKS = {OK: "✓", OFF: "–", MISSING: "✗"}
 BY_ADMINISTRATOR = "the last line says how"
-PLAIN_MARKS = {OK: "+", OFF: "-", MISSING: "x"}  # for a terminal that has no others
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,9 @@ def main() -> int:
 
 def report(findings: list[Finding]) -> None:
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    marks = MARKS if can_encode(sys.stdout, "".join(MARKS.values())) else PLAIN_MARKS
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
-        mark = f"{marks[finding.state]} {finding.state:<7}"
+        mark = f"{MARKS[finding.state]} {finding.state:<7}"
         found = finding.found.replace(f"{toolchain.ROOT}/", "")
         line = fold(f"{mark} {finding.name:<{width}}  {found}", columns(), hang=width + 12)
         print(line.replace(mark, f"{COLOURS[finding.state]}{mark}\033[0m", 1) if colour else line)

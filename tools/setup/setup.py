@@ -39,6 +39,7 @@ from tools.setup.toolchain import (
     nvcc,
     pinned,
     probe,
+    require_packages,
     torch_gap,
     torch_version,
     unsupported_system,
@@ -63,6 +64,8 @@ def main() -> int:
         signal.signal(signum, signal.default_int_handler)
     try:
         set_up(needed_parts(arguments.for_figures, arguments.for_check, bool(arguments.then)))
+        if arguments.for_check:
+            require_packages(load().figure_python, virtual_environment.PACKAGES_OF_CHECK)
     except LabError as error:
         return stop(str(error))
     except KeyboardInterrupt:

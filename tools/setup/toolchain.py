@@ -10,8 +10,10 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,6 +92,26 @@ def pinned(package: str) -> str:
     if not match:
         raise LabError(f"requirements.txt pins no {package}. Restore it: {how_to_restore('requirements.txt')}")
     return match[1]
+
+
+_MISSING = """
+import importlib.metadata, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        print(name)
+"""
+
+
+def require_packages(python: str, names: Iterable[str]) -> None:
+    """Stops where this Python lacks one of these packages: one that the user has given, which nobody else adds to."""
+    found = subprocess.run([python, "-c", _MISSING, *names], capture_output=True, text=True, check=False)
+    if missing := found.stdout.split():
+        pins = " ".join(f"{name}=={pinned(name)}" for name in missing)
+        raise LabError(
+            f"{python} lacks {', '.join(missing)}. Install what it lacks: {shlex.quote(python)} -m pip install {pins}"
+        )
 
 
 @dataclass(frozen=True)

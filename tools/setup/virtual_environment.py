@@ -55,6 +55,7 @@ _PACKAGES = {
         "zensical",
     ),
 }
+PACKAGES_OF_CHECK = (*_PACKAGES[FIGURES], *_PACKAGES[CHECK])
 # To download, and in this order.
 _MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, CUDA: 2400, FIGURES: 80, CHECK: 240}
 _LIBRARY = re.compile(r"/((?:cli11|nlohmann_json|gtest_vendor)/(?:include|src)/.*[^/])$")

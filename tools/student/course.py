@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, time, tzinfo
 from datetime import timezone as offsets
 from pathlib import Path
@@ -29,6 +28,7 @@ from tools.setup.toolchain import ROOT, LabError
 FILE = "course.json"
 UTC = offsets.utc  # known without tzdata
 END_OF_DAY = time(23, 59, 59)
+_KINDS = {str: "a text", bool: "true or false", dict: 'an object such as {"01": "2026-10-19 23:59"}'}
 KINDS, WHENS = ("tests", "hidden", "stdout"), ("visible", "hidden", "after_due_date", "after_published")
 
 
@@ -64,38 +64,18 @@ def parse(text: str) -> Course:
     if not isinstance(given, dict) or (unknown := sorted({*given} - {*known})):
         what = f"has an unknown field, {unknown[0]}" if isinstance(given, dict) else "is not an object, {...}"
         raise LabError(f"{FILE} {what}. Its fields are: {', '.join(known)}")
-    for name, (wanted, fits) in _FORMS.items():
-        if name in given and not fits(given[name]):
-            raise _wrong(name, wanted, given[name])
+    for name, value in given.items():
+        kind = type(getattr(Course(), name))
+        if kind in _KINDS and not isinstance(value, kind):
+            raise _wrong(name, _KINDS[kind], value)
+    about = Course(**given)
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", about.name):
+        raise _wrong("name", 'a name for a folder, such as "ddp-lab"', about.name)
+    if not ({*about.visibility} <= {*KINDS} and all(when in WHENS for when in about.visibility.values())):
+        raise _wrong("visibility", f"an object of {', '.join(KINDS)}, each one of {', '.join(WHENS)}", about.visibility)
     zone = _zone(given.get("timezone", "UTC"))
     due = {stage: _end_of(f"due, {stage}", when, zone) for stage, when in given.get("due", {}).items()}
-    return Course(**{**given, "timezone": zone, "due": due})
-
-
-def _has_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
-
-
-# What is to be said of a field that does not fit, and whether it does.
-_A_TEXT = "a text", lambda value: isinstance(value, str)
-_A_FLAG = "true or false", lambda value: isinstance(value, bool)
-_FORMS: dict[str, tuple[str, Callable[[Any], object]]] = {
-    "name": (
-        'a name for a folder, such as "ddp-lab"',
-        lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*", value),
-    ),
-    "course": _A_TEXT,
-    "term": _A_TEXT,
-    "due": ('an object such as {"01": "2026-10-19 23:59"}', lambda value: isinstance(value, dict)),
-    "partial": _A_FLAG,
-    "links": ('an object such as {"Questions": "https://..."}', _has_texts),
-    "assistants": _A_TEXT,
-    "extension": _A_FLAG,
-    "visibility": (
-        f"an object of {', '.join(KINDS)}, each one of {', '.join(WHENS)}",
-        lambda value: _has_texts(value) and {*value} <= {*KINDS} and {*value.values()} <= {*WHENS},
-    ),
-}
+    return replace(about, timezone=zone, due=due)
 
 
 def _wrong(name: str, wanted: str, value: Any) -> LabError:

@@ -1,6 +1,5 @@
 """The stub of a stage again: make reset STAGE=02. Your file is kept beside it, as <name>.cpp.before-reset-1, or with
-the next number that is free; nothing is ever overwritten. So are further .cpp files of your own in the stage's folder,
-which would be compiled with the stub. Headers stay.
+the next number that is free; nothing is ever overwritten. Other files of your own stay.
 """
 
 from __future__ import annotations
@@ -20,16 +19,18 @@ from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
 
 def reset(stage: Stage, root: Path = ROOT) -> int:
-    folder = root / "assignments" / stage.name
-    stubs = stubs_of(stage, root)
-    own = [path for path in sorted(folder.glob("*.cpp")) if stubs.get(path.name) != path.read_text(errors="replace")]
-    kept = {path: path.rename(free_name(path)).relative_to(root) for path in own}
-    missing = [name for name in stubs if not (folder / name).exists()]
-    for name in missing:
-        replace_file(folder / name, stubs[name].encode())
-    lines = [f"assignments/{stage.name}/{name} is the stub again; its README.md says what to do." for name in missing]
-    lines += [f"Yours is kept. To take it back: mv {copy} {path.relative_to(root)}" for path, copy in kept.items()]
-    print(fold("\n".join(lines) or f"Nothing to do: assignments/{stage.name} has the stub already.", columns()))
+    said = ""
+    for name, stub in stubs_of(stage, root).items():
+        path = root / "assignments" / stage.name / name
+        there = path.read_text(errors="replace") if path.exists() else None
+        if there == stub:
+            continue
+        said += f"{path.relative_to(root)} is the stub again; its README.md says what to do.\n"
+        if there is not None:
+            kept = path.rename(free_name(path)).relative_to(root)
+            said += f"Yours is kept. To take it back: mv {kept} {path.relative_to(root)}\n"
+        replace_file(path, stub.encode())
+    print(fold(said.rstrip() or f"Nothing to do: assignments/{stage.name} has the stub already.", columns()))
     return 0
 
 

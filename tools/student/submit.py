@@ -5,7 +5,6 @@ what was edited elsewhere, which stays behind. The same content gives the same b
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
@@ -29,7 +28,6 @@ SHOWN = 10
 PDF = "writeup/out/writeup.assignments.*.pdf"
 HAND_IN = "Hand in"  # the link of course.json that says where
 NO_TIME = (1980, 1, 1, 0, 0, 0)  # in the archive: times differ from copy to copy
-MARKS = {"passed": "+", "todo": "o", "skipped": "-"}
 ANSWER = re.compile(r'^#answer\("([^"]+)"\)\[(.*?)^\]', re.MULTILINE | re.DOTALL)
 
 
@@ -94,18 +92,6 @@ class Scores:
         when = " and ".join(date if len(at) == 1 else f"{date} ({numbers_of(own)})" for date, own in at.items())
         return f"{sums_of_tests(self.tests)}{some}, graded {when}"
 
-    def card(self) -> str:
-        """As text, with a line for each test."""
-        lines = [self.line()]
-        for stage in all_stages():
-            own = [test for test in self.tests if test["extra_data"]["stage"] == stage.name]
-            score, most = (sum(test[field] for test in own) for field in ("score", "max_score"))
-            lines += ["", f"{stage.title:<60}{score:>4g} / {most:g}"] if own else []
-            for test in own:
-                mark, worth = MARKS.get(test["extra_data"]["status"], "x"), f"{test['score']:g}/{test['max_score']:g}"
-                lines.append(f"  {mark} {test['name'].partition(' ')[2]:<58}{worth if test['max_score'] else 'report'}")
-        return "\n".join(lines) + "\n"
-
 
 def numbers_of(stages: list[Stage]) -> str:
     return ", ".join(stage.number for stage in stages)
@@ -117,10 +103,10 @@ def submit(root: Path = ROOT, results: Path = BUILD_DIR / "grade" / kept_scores.
     scores = Scores(tests, graded) if tests else None
     files = {name: (root / name).read_bytes() for name in folder.handed_in}
     if scores:
-        files |= {"scores/results.json": results.read_bytes(), "scores/scorecard.txt": scores.card().encode()}
+        files["scores/results.json"] = results.read_bytes()
     if not folder.handed_in:
         raise LabError("There is nothing to hand in: no stage and no answer has been edited")
-    files["handin.json"] = manifest(folder, scores, files)
+    files["handin.json"] = manifest(folder, scores)
     archive = root / "handin" / f"{about.name}.zip"
     archive.parent.mkdir(exist_ok=True)
     replace_file(archive, packed(files))
@@ -128,13 +114,12 @@ def submit(root: Path = ROOT, results: Path = BUILD_DIR / "grade" / kept_scores.
     return 0
 
 
-def manifest(folder: Folder, scores: Scores | None, files: dict[str, bytes]) -> bytes:
-    """Which release, when it was graded, and the checksum of each file."""
+def manifest(folder: Folder, scores: Scores | None) -> bytes:
+    """Which release, and when it was graded."""
     found = {
         "release": folder.version,
         "commit": folder.commit,
         "graded": scores.dates() if scores else {},
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
         "edited_elsewhere": folder.edited_elsewhere,  # null where git does not know
     }
     return json.dumps(found, indent=1).encode() + b"\n"

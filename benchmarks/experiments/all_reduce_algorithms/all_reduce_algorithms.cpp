@@ -16,7 +16,7 @@
 #include "ddp/ranks/stage_library.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
-#include "harness/published_cluster.h"
+#include "harness/on_cluster.h"
 #include "harness/resumable_rows.h"
 #include "harness/virtual_run.h"
 #include "peers/all_reduces.h"

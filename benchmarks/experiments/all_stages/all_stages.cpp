@@ -9,6 +9,11 @@
 #include <filesystem>
 #include <utility>
 
+#include "01_naive_ddp/naive_ddp.h"
+#include "02_overlapped_ddp/overlapped_ddp.h"
+#include "03_bucketed_ddp/bucketed_ddp.h"
+#include "04_sync_batch_norm/sync_batch_norm.h"
+#include "05_ring_all_reduce/ring_all_reduce.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/models/toy_models.h"
 #include "experiments/all_stages/smoke_test.h"
@@ -108,6 +113,75 @@ void train_toy(const DeviceContext& device_context, const MakeSynchronizer& make
   }
 }
 
+namespace {
+
+void step_naive_ddp(const DeviceContext& device_context) {
+  train_toy(device_context, [](const Model& model, const ProcessGroupPtr& group) {
+    return make_naive_ddp(tensors_of(model.named_parameters()), {}, group);
+  });
+  train_toy(device_context, [](const Model& model, const ProcessGroupPtr& group) {
+    return make_flat_ddp(tensors_of(model.named_parameters()), {}, group);
+  });
+}
+
+const bool kRegistered01 = register_smoke_test({"01_naive_ddp", step_naive_ddp});
+
+void step_overlapped_ddp(const DeviceContext& device_context) {
+  train_toy(device_context, [](const Model& model, const ProcessGroupPtr& group) {
+    return make_overlapped_ddp(tensors_of(model.named_parameters()), {}, group);
+  });
+}
+
+const bool kRegistered02 = register_smoke_test({"02_overlapped_ddp", step_overlapped_ddp});
+
+void step_bucketed_ddp(const DeviceContext& device_context) {
+  train_toy(device_context, [](const Model& model, const ProcessGroupPtr& group) {
+    return make_bucketed_ddp(tensors_of(model.named_parameters()), {}, group);
+  });
+}
+
+const bool kRegistered03 = register_smoke_test({"03_bucketed_ddp", step_bucketed_ddp});
+
+constexpr int kSamples = 8;  // of each rank
+constexpr int kChannels = 4;
+
+// Forward and backward over the batches of all ranks, beside libtorch's over the whole batch. The
+// samples lie apart, so that each rank's own statistics are far from those of all.
+void step_sync_batch_norm(const DeviceContext& device_context) {
+  const int rank = device_context.group->getRank();
+  const std::int64_t samples = std::int64_t{kSamples} * device_context.group->getSize();
+  const auto options = at::device(device_context.device).dtype(at::kDouble);
+  const at::Tensor values =
+      at::arange(samples * kChannels, options).square().view({samples, kChannels});
+  const at::Tensor upstream = values.sin();
+  const at::Tensor whole = values.clone().set_requires_grad(true);
+  const at::Tensor expected = at::batch_norm(whole, {}, {}, {}, {}, /*training=*/true,
+                                             /*momentum=*/0.1, /*eps=*/1e-5, false);
+  expected.backward(upstream);
+  const auto shard = [&](const at::Tensor& all) {
+    return all.narrow(0, std::int64_t{kSamples} * rank, kSamples);
+  };
+  const at::Tensor input = shard(values).clone().set_requires_grad(true);
+  const at::Tensor output = sync_batch_norm(input, {}, device_context.group);
+  output.backward(shard(upstream));
+  expect_equal("the output", output, shard(expected));
+  expect_equal("the gradient of the input", input.grad(), shard(whole.grad()));
+}
+
+const bool kRegistered04 = register_smoke_test({"04_sync_batch_norm", step_sync_batch_norm});
+
+void step_ring_all_reduce(const DeviceContext& device_context) {
+  // Small whole numbers, whose sums are exact.
+  const at::Tensor places = at::arange(1000, at::device(device_context.device).dtype(at::kFloat));
+  const at::Tensor tensor = places * (device_context.group->getRank() + 1);
+  ring_all_reduce(tensor, device_context.group);
+  const int world_size = device_context.group->getSize();
+  expect_equal("the sum", tensor, places * (world_size * (world_size + 1) / 2));
+}
+
+const bool kRegistered05 = register_smoke_test({"05_ring_all_reduce", step_ring_all_reduce});
+
+}  // namespace
 }  // namespace ddp
 
 int ddp_main(int argc, char** argv) {

@@ -14,11 +14,11 @@
 namespace ddp {
 
 /// One small step of a stage, which throws if its values are not those that one process computes. Each
-/// stage brings its own, in a folder of its name beside this file:
+/// stage of the extension brings its own, in a folder of its name beside this file:
 ///
-///     const bool kRegistered = register_smoke_test({"01_naive_ddp", step});
+///     const bool kRegistered06 = register_smoke_test({"06_sharded_optimizer", step});
 struct SmokeTest {
-  std::string stage;  // the name of its folder
+  std::string stage;
   std::function<void(const DeviceContext&)> step;
 };
 

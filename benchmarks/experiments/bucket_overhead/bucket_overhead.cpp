@@ -1,5 +1,5 @@
 // Stage 03: the time that bucketed DDP adds to computing alone, for several bucket sizes, compared
-// with the handout's formula and the simulated network.
+// with the handout's formula and the simulated cluster.
 //
 //     overhead(b) = s/b · o + b/w        least at b* = sqrt(s · w · o)
 //
@@ -8,36 +8,103 @@
 //     w  the bytes that an all-reduce moves per second
 //
 // o and w are measured first, with messages that are launched one after another and then waited
-// for, as in DDP. The simulated network gets the same o and w, no latency, and the measured
+// for, as in DDP. The simulated cluster gets the same o and w, no latency, and the measured
 // computing time, shared among the weights.
 //
 // All caps and computing alone are interleaved, step by step, each with a model of its own. A step
 // is forward, backward and finish(), begins on all ranks together, and takes the time of the
 // slowest.
-#include "experiments/bucket_overhead/bucket_overhead.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <iterator>
 #include <map>
-#include <optional>
+#include <vector>
 
 #include "ddp/meters/device_timer.h"
-#include "ddp/ranks/environment.h"
+#include "ddp/meters/statistics.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/language_model.h"
+#include "harness/on_cluster.h"
 #include "harness/trainer.h"
 #include "harness/variants.h"
+#include "harness/workload.h"
+#include "models/profiles/model_profile.h"
 #include "models/transformer.h"
 
 namespace {
 
 using namespace ddp;
+
+// The cost of an all-reduce of n bytes: overhead + n / bandwidth.
+struct LinkCosts {
+  double overhead = 0;   // o, seconds
+  double bandwidth = 0;  // w, bytes per second
+};
+
+constexpr std::int64_t kSmallest = 64;
+constexpr std::int64_t kMostInFlight = 64;
+constexpr int kPerStep = 4;  // messages are short
+
+// The time per message when several are launched together.
+Series measure_size(std::int64_t bytes, std::int64_t largest, const Repetitions& repetitions,
+                    const DeviceContext& device_context) {
+  const std::int64_t count = std::clamp(largest / bytes, std::int64_t{1}, kMostInFlight);
+  std::vector<at::Tensor> messages;
+  for (std::int64_t i = 0; i < count; ++i) {
+    messages.push_back(
+        at::zeros({bytes / std::int64_t{sizeof(float)}}, at::device(device_context.device)));
+  }
+  const auto timer = make_device_timer(device_context.device);
+  std::vector<WorkPtr> works(messages.size());
+  const at::Tensor times = measure_interleaved(
+      {.measured = kPerStep * repetitions.measured, .warmup = repetitions.warmup}, 1,
+      [&](std::size_t) -> std::vector<double> {
+        const double seconds = seconds_together(*timer, device_context.group, [&] {
+          for (std::size_t i = 0; i < messages.size(); ++i) {
+            works[i] = all_reduce_async(messages[i], device_context.group);
+          }
+          for (const WorkPtr& work : works) {
+            work->wait();
+          }
+        });
+        return {seconds / static_cast<double>(count)};
+      });
+  return series_of(largest_of_ranks(times, device_context), 0, 0,
+                   {{"quantity", "message"}, {"bytes", bytes}});
+}
+
+// The time of an all-reduce of 64 bytes, 256 and so on, and of `largest`, launched as in bucketed
+// DDP: as many as fit into `largest` bytes, but at most 64, are launched one after another and
+// then waited for, and the time is divided by their number. Of the slowest rank, four times as
+// often as `repetitions`. Collective. Series {"quantity": "message", "bytes": n}.
+std::vector<Series> measure_messages(std::int64_t largest, const Repetitions& repetitions,
+                                     const DeviceContext& device_context) {
+  std::vector<Series> series;
+  for (std::int64_t bytes = kSmallest; bytes < largest; bytes *= 4) {
+    series.push_back(measure_size(bytes, largest, repetitions, device_context));
+  }
+  series.push_back(measure_size(largest, largest, repetitions, device_context));
+  return series;
+}
+
+// From the medians of measure_messages(): the overhead is the time of the smallest message, and
+// the additional time of the largest is that of its bytes. Throws c10::Error if there is none.
+LinkCosts link_costs(const std::vector<Series>& messages) {
+  const auto median = [](const Series& series) { return percentile(series.values, 50); };
+  const double overhead = median(messages.front());
+  const double transfer = median(messages.back()) - overhead;
+  const auto bytes = std::get<std::int64_t>(messages.back().labels.back().second);
+  TORCH_CHECK(transfer > 0, "an all-reduce of ", bytes,
+              " bytes takes no longer than one of a few, so there is no bandwidth to be found; run "
+              "it again when the machine is less busy");
+  return {.overhead = overhead, .bandwidth = static_cast<double>(bytes) / transfer};
+}
 
 constexpr const char* kProgram = "bucket_overhead";
 constexpr const char* kBucketed = "bucketed";
@@ -131,22 +198,48 @@ std::vector<Series> step_series(const at::Tensor& times, const Settings& setting
   return series;
 }
 
-// What the simulated network says. Ranks that others have started have none, and rank 0 says so.
-using Simulation = std::optional<OverheadSimulation>;
-
-std::vector<Series> simulate(const Settings& settings, const Simulation& simulation,
-                             const LinkCosts& link, const at::Tensor& times) {
-  if (!simulation) {
-    return {};
+// The linear layers share the time of computing, in proportion to their elements.
+std::vector<cluster::TimedLayer> layers_of(const ProfiledModel& model,
+                                           const cluster::Device& device, double forward_s,
+                                           double backward_s) {
+  std::vector<cluster::TimedLayer> layers = model.timed_layers(device, {});
+  const auto elements = [](const cluster::TimedLayer& layer) {
+    const bool computes = !layer.parameters.empty() && layer.parameters[0].dim() == 2 &&
+                          layer.name != "token_embeddings";
+    return computes ? static_cast<double>(layer.parameters[0].numel()) : 0.0;
+  };
+  double all = 0;
+  for (const cluster::TimedLayer& layer : layers) {
+    all += elements(layer);
   }
+  for (cluster::TimedLayer& layer : layers) {
+    layer.forward_ns = std::llround(1e9 * forward_s * elements(layer) / all);
+    layer.backward_ns = std::llround(1e9 * backward_s * elements(layer) / all);
+  }
+  return layers;
+}
+
+// What the simulated cluster says of so many ranks: an all-reduce costs its launch and the time of
+// its bytes. Exact, and the same in every run.
+std::vector<Series> simulate(const Settings& settings, const LinkCosts& link,
+                             const at::Tensor& times, int ranks) {
   const at::Tensor medians = times.select(1, 0).quantile(0.5, 0);  // of computing alone
   const double step = medians[kStep].item<double>(), forward = medians[kForward].item<double>();
-  const ComputingTime computing = {.forward_ns = std::llround(1e9 * forward),
-                                   .backward_ns = std::llround(1e9 * (step - forward))};
+  const double part = 2.0 * (ranks - 1) / ranks;  // of the bytes, as a ring moves
+  cluster::ClusterOptions options =
+      cluster::bare_network(ranks, {.beta_ns_per_byte = 1e9 / link.bandwidth / part});
+  options.collective_launch_ns = std::llround(1e9 * link.overhead);
+  cluster::Cluster cluster(options);
+  const ProfiledModel model(transformer_profile(settings.model, settings.shape(), {}));
+  cluster::TimedModel timed(cluster, layers_of(model, options.device, forward, step - forward),
+                            tensors_of(model.named_parameters()));
+  const auto total_ns = [&](const char* variant, std::int64_t cap_bytes) {
+    return simulate_step(variant, cluster, timed, {.cap_bytes = cap_bytes}).total_ns;
+  };
   std::vector<Series> series;
   for (const std::int64_t cap : settings.cap_bytes()) {
     series.push_back(exact_time({{"quantity", "simulated overhead"}, {"cap_bytes", cap}},
-                                simulation->seconds(cap, link, computing)));
+                                in_seconds(total_ns(kBucketed, cap) - total_ns(kComputeOnly, 1))));
   }
   return series;
 }
@@ -190,15 +283,11 @@ void print_table(const Settings& settings, const LinkCosts& link, const at::Tens
     std::printf("%-12lld%14.3f%14.3f", static_cast<long long>(caps[i]),
                 1e3 * beyond[static_cast<std::int64_t>(i) + 1].item<double>(),
                 1e3 * formula(settings, link, caps[i]));
-    if (simulated.empty()) {
-      std::printf("%14s\n", "-");
-    } else {
-      std::printf("%14.3f\n", 1e3 * simulated[i].values.front());
-    }
+    std::printf("%14.3f\n", 1e3 * simulated[i].values.front());
   }
 }
 
-void run_rank(const RankContext& context, const Settings& settings, const Simulation& simulation) {
+void run_rank(const RankContext& context, const Settings& settings) {
   const DeviceContext device_context = make_device_context(settings, context);
   TORCH_CHECK_VALUE(context.world_size > 1, "one rank has nothing to reduce: start ", kProgram,
                     " with 2 ranks or more");
@@ -208,8 +297,8 @@ void run_rank(const RankContext& context, const Settings& settings, const Simula
       measure_messages(settings.gradient_bytes(), settings.repetitions, device_context);
   const LinkCosts link = link_costs(series);
   const at::Tensor times = measure_steps(settings, device_context);
-  const std::vector<Series> simulated = simulate(settings, simulation, link, times);
   if (context.rank == 0) {
+    const std::vector<Series> simulated = simulate(settings, link, times, context.world_size);
     std::ranges::move(step_series(times, settings), std::back_inserter(series));
     series.insert(series.end(), simulated.begin(), simulated.end());
     save_result(settings, {.run = to_run(settings, kProgram, device_context.group),
@@ -234,6 +323,7 @@ int ddp_main(int argc, char** argv) {
   CLI::App line(
       "What buckets of each size add to computing, by measurement, formula and simulation");
   Settings settings;
+  settings.repetitions = chosen(kPresets, argc, argv);
   ddp::add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
   add_flags(line, settings);
@@ -241,25 +331,11 @@ int ddp_main(int argc, char** argv) {
   if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
   }
-  apply_preset(settings.repetitions, kPresets.at(settings.preset));
   const TrainedModels trained = {.model = settings.model,
                                  .of_each_rank = static_cast<std::size_t>(settings.caps) + 1};
   if (const int code = check_memory(settings, trained)) {
     return code;
   }
-  // Its ranks are forked before this process does anything else.
-  Simulation simulation;
-  if (const auto environment = read_launch_environment()) {
-    if (environment->rank == 0) {
-      std::fputs(
-          "the simulated network is left out: it needs ranks that this program forks, so start it "
-          "without torchrun, mpirun or srun\n",
-          stderr);
-    }
-  } else if (const int code =
-                 simulation.emplace().run(settings, settings.shape(), settings.cap_bytes())) {
-    return code;
-  }
   return run_benchmark(settings,
-                       [&](RankContext& context) { run_rank(context, settings, simulation); });
+                       [&settings](RankContext& context) { run_rank(context, settings); });
 }

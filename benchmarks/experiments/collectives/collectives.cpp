@@ -53,6 +53,15 @@ struct Plan {
 struct Preset {
   int step;  // factor between sizes, except before the last one
   Plan plan;
+
+  std::vector<std::int64_t> sizes() const {
+    std::vector<std::int64_t> all;
+    for (std::int64_t bytes = kSmallest; step * bytes <= kLargest; bytes *= step) {
+      all.push_back(bytes);
+    }
+    all.push_back(kLargest);
+    return all;
+  }
 };
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 const Preset kFull = {2, {.bytes = 16'384 * kMiB, .least = 20, .most = 1000, .warmup = 5}};
@@ -76,7 +85,6 @@ const Hardware kPublished = {.gpus = 6};
 struct Settings : BenchmarkOptions {
   std::vector<int> worlds;
   std::vector<std::int64_t> sizes;
-  Repetitions repetitions;
   Plan plan;
 };
 
@@ -146,14 +154,12 @@ void measure_world(const Settings& settings, const RankContext& context,
                 at::device(device_context.device));
   for (const std::int64_t bytes : settings.sizes) {
     const Parameters labels = {{"world_size", std::int64_t{world}}, {"bytes", bytes}};
-    if (!rows.has(labels)) {
+    rows.measure(labels, progress, 1, [&] {
       const at::Tensor tensor = largest.narrow(0, 0, bytes / std::int64_t{sizeof(float)});
       const Repetitions repetitions = settings.plan.repetitions(bytes, world);
-      rows.add(labels, to_series(measure(device_context, all, repetitions, tensor), all));
       progress.advance();
-    } else {
-      progress.skip(1);
-    }
+      return to_series(measure(device_context, all, repetitions, tensor), all);
+    });
   }
 }
 
@@ -200,31 +206,19 @@ void run_rank(const RankContext& context, const Settings& settings) {
   save_trace(settings, context, device_context);
 }
 
-// Sets from the preset what no flag has set.
-void apply_preset(Settings& settings, const Preset& preset) {
-  if (settings.sizes.empty()) {
-    for (std::int64_t bytes = kSmallest; preset.step * bytes <= kLargest; bytes *= preset.step) {
-      settings.sizes.push_back(bytes);
-    }
-    settings.sizes.push_back(kLargest);
-  }
-  settings.plan = preset.plan;
-  if (settings.repetitions.measured >= 0) {
-    settings.plan.least = settings.plan.most = settings.repetitions.measured;
-  }
-  if (settings.repetitions.warmup >= 0) {
-    settings.plan.warmup = settings.repetitions.warmup;
-  }
-}
-
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
   CLI::App line("Time and bandwidth of all-reduces over message and world sizes");
   Settings settings;
+  const Preset& preset = chosen(kPresets, argc, argv);
+  settings.plan = preset.plan;
   add_flags(line, settings, argc, argv);
   describe_worlds(line, kWorlds);
-  add_flags(line, settings.repetitions);
+  int repetitions = 0;
+  add_number(line, "--repetitions", repetitions, "How often each is measured; 0: as often as fits",
+             0);
+  add_number(line, "--warmup", settings.plan.warmup, "Repetitions before them", 0);
   line.add_option("--sizes", settings.sizes, "Bytes of a rank's tensor; default: the preset's")
       ->check(CLI::Range(std::int64_t{4}, std::int64_t{1} << 32));
   add_resume_flag(line, settings);
@@ -232,7 +226,12 @@ int ddp_main(int argc, char** argv) {
   if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
   }
-  apply_preset(settings, kPresets.at(settings.preset));
+  if (settings.sizes.empty()) {
+    settings.sizes = preset.sizes();
+  }
+  if (repetitions > 0) {
+    settings.plan.least = settings.plan.most = repetitions;
+  }
   settings.worlds = choose_worlds(line, settings, kWorlds);
   return run_benchmark_in_worlds(settings, settings.worlds, kRingStage, run_rank);
 }

@@ -8,7 +8,7 @@
 
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
-#include "harness/published_cluster.h"
+#include "harness/on_cluster.h"
 #include "harness/workload.h"
 
 namespace ddp {
@@ -42,10 +42,6 @@ struct SuiteSettings : BenchmarkOptions {
   std::vector<std::int64_t> bucket_sizes = {25};  // MB
   std::string variant = "bucketed";               // the one called DDP in `json`
   std::string json = {};                          // empty: not written
-  // For a process that is one rank of a job, as in the published program.
-  int rank = 0;
-  std::string master_addr = {};
-  int master_port = 0;
 
   /// The models to be measured.
   std::vector<SuiteModel> models() const;
@@ -62,18 +58,6 @@ struct SuiteSettings : BenchmarkOptions {
   /// becomes suite.25MB.json.
   std::filesystem::path json_of(std::int64_t bucket_size) const;
 };
-
-/// The flags that the published program also has: --model, --distributed-backend, --bucket-size,
-/// --rank, --master-addr, --master-port and --json, in addition to those of all benchmarks; then
-/// --variant, and those of Workload.
-void add_flags(CLI::App& line, SuiteSettings& settings, int argc, char** argv);
-
-/// Call it after the command line has been parsed. Sets what follows from other flags, and what no
-/// flag sets: the number of ranks, and where the JSON of several bucket sizes goes. --rank,
-/// --master-addr and --master-port go into the environment, where launch() finds them. Throws
-/// c10::ValueError for flags that contradict each other; std::runtime_error, which names file and
-/// flag, if rank 0 cannot write the JSON: before hours of measuring rather than after.
-void settle(const CLI::App& line, SuiteSettings& settings);
 
 /// A round of the suite: its first `ranks` ranks train, the others wait.
 struct SuiteRound {

@@ -1,14 +1,16 @@
 // Stages 01 to 03: how long a training step takes with each variant, compared with libtorch's own
-// c10d::Reducer and with computing alone.
+// c10d::Reducer and with computing alone; with --apart, where its time goes; with --optimizer adamw,
+// stages 06 and 07 beside stage 03.
 //
 // The variants are interleaved, step by step, each on a model of its own. A step begins on all
 // ranks together and contains forward, backward, finish() and the optimizer; its time is that of
 // the slowest rank. Variants are compared within a repetition, so that a machine that is sometimes
-// busy hardly disturbs the ratios.
+// busy hardly disturbs the ratios. With --apart ranks start each part of a step together, so that
+// the communication time contains no waiting for a slower rank.
 #include <ATen/ATen.h>
+#include <torch/optim/adamw.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -28,12 +30,9 @@ using namespace ddp;
 
 constexpr const char* kPeer = "Reducer";  // whose gradients are the reference
 
-// The timed parts: the whole step, and the call of finish() in it.
-constexpr std::array kParts = {"step", "finish"};
-constexpr std::size_t kStep = 0;
-constexpr std::size_t kFinish = 1;
-
 constexpr int kMlpBatch = 64;  // for all presets
+constexpr double kAdamRate = 1e-3;
+constexpr double kTolerance = 1e-3;  // of the loss after all steps of AdamW
 
 const std::map<std::string, Size> kPresets = {
     {"quick", {.batch = 4, .image = 32, .steps = 5, .warmup = 2}},
@@ -50,11 +49,22 @@ const PresetsInWords kInWords = {
 const Hardware kPublished = {.gpus = 2};
 
 struct Settings : BenchmarkOptions {
-  Workload workload{.model = "mlp"};
+  Workload workload{.model = kMlp};
+  std::vector<std::string> variants;
+  bool apart = false;
+  std::string optimizer = "sgd";
   TrainerOptions trainer{{.first_bucket_bytes = 0}};  // 0: the cap, as bucketed has it
+
+  bool by_adamw() const { return optimizer == "adamw"; }
+
+  // What is timed: the whole step, and the call of finish() in it; or each part.
+  std::vector<std::string> parts() const {
+    return apart ? std::vector<std::string>{"forward", "backward", "communication", "optimizer"}
+                 : std::vector<std::string>{"step", "finish"};
+  }
 };
 
-// One step, begun together by all ranks. Seconds of each of kParts.
+// One step, begun together by all ranks. Seconds of the step, and of finish().
 std::vector<double> time_step(Trainer& trainer, const LabelledBatch& batch,
                               const DeviceContext& device_context) {
   const auto step = make_device_timer(device_context.device),
@@ -69,117 +79,159 @@ std::vector<double> time_step(Trainer& trainer, const LabelledBatch& batch,
   return {seconds, finish->seconds()};
 }
 
-// The measurements, variant by variant.
-struct Measured {
-  std::vector<std::string> variants;
-  std::vector<Series> series;  // kParts of the first variant, kParts of the next ...
-
-  // Seconds, repetition by repetition.
-  const std::vector<double>& values(std::size_t variant, std::size_t part) const {
-    return series[variant * kParts.size() + part].values;
-  }
-
-  // The speedup over `other`: the median of the repetitions' ratios. NaN if the other variant was
-  // left out.
-  double speedup(std::size_t variant, const std::string& other) const {
-    const auto found = std::ranges::find(variants, other);
-    if (found == variants.end()) {
-      return std::nan("");
-    }
-    std::vector<double> ratios = values(found - variants.begin(), kStep);
-    for (std::size_t repetition = 0; repetition < ratios.size(); ++repetition) {
-      ratios[repetition] /= values(variant, kStep)[repetition];
-    }
-    return percentile(ratios, 50);
-  }
-};
-
-Measured measure(const Settings& settings, const std::vector<std::string>& variants,
-                 const DeviceContext& device_context, std::vector<Trainer>& trainers) {
-  const LabelledBatch batch = make_batch(settings.workload, settings.seed, device_context);
-  const auto peer = std::ranges::find(variants, kPeer) - variants.begin();
-  check_gradients(variants, trainers, peer, batch);
-  const at::Tensor times =
-      measure_steps("step_time", settings.workload.size, device_context, trainers,
-                    [&](Trainer& trainer) { return time_step(trainer, batch, device_context); });
-  Measured measured = {.variants = variants, .series = {}};
-  for (std::size_t variant = 0; variant < variants.size(); ++variant) {
-    for (std::size_t part = 0; part < kParts.size(); ++part) {
-      measured.series.push_back(series_of(
-          times, variant, part, {{"variant", variants[variant]}, {"part", kParts[part]}}));
-    }
-  }
-  return measured;
+// One step in parts, each begun together by all ranks.
+std::vector<double> time_apart(Trainer& trainer, const LabelledBatch& batch,
+                               const DeviceContext& device_context) {
+  const auto timer = make_device_timer(device_context.device);
+  const auto timed = [&](const std::function<void()>& part) {
+    return seconds_together(*timer, device_context.group, part);
+  };
+  at::Tensor loss;
+  return {timed([&] { loss = trainer.forward(batch); }), timed([&] { trainer.backward(loss); }),
+          timed([&] { trainer.finish(); }), timed([&] { trainer.update(); })};
 }
 
-void save(const Settings& settings, const Measured& measured, const DeviceContext& device_context,
-          const Trainer& trainer) {
+std::vector<Trainer> make_trainers(const Settings& settings,
+                                   const std::vector<std::string>& variants,
+                                   const DeviceContext& device_context) {
+  TrainerOptions options = settings.trainer;
+  options.timeline = device_context.timeline;
+  if (settings.by_adamw()) {
+    options.optimizer = [](std::vector<at::Tensor> parameters) {
+      return std::make_unique<torch::optim::AdamW>(std::move(parameters), kAdamRate);
+    };
+  }
+  std::vector<Trainer> trainers;
+  trainers.reserve(variants.size());
+  for (const std::string& variant : variants) {
+    std::shared_ptr<Model> model;
+    if (settings.workload.model == kMlp) {
+      const std::shared_ptr<LayeredModel> mlp = make_mlp(settings.seed, device_context.device);
+      options.units = mlp->units();
+      model = mlp;
+    } else {
+      model = make_model(settings.workload.model, settings.seed, device_context.device);
+    }
+    trainers.emplace_back(variant, std::move(model), device_context.group, options);
+  }
+  return trainers;
+}
+
+// Of equal weights, equal losses: else a variant that updates them itself is not worth measuring.
+void check_losses(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
+                  const LabelledBatch& batch) {
+  std::vector<double> losses;
+  for (Trainer& trainer : trainers) {
+    const at::Tensor loss = trainer.forward(batch);
+    trainer.backward(loss);
+    trainer.finish();
+    losses.push_back(loss.item<double>());
+    TORCH_CHECK(std::abs(losses.back() - losses.front()) <= kTolerance * losses.front(),
+                variants[losses.size() - 1], " ends with other parameters than ", variants.front(),
+                ": the loss is ", losses.back(), ", not ", losses.front());
+  }
+}
+
+// Series by variant, and for each by part.
+std::vector<Series> measure(const Settings& settings, const std::vector<std::string>& variants,
+                            const DeviceContext& device_context, std::vector<Trainer>& trainers) {
+  const LabelledBatch batch = make_batch(settings.workload, settings.seed, device_context);
+  if (!settings.by_adamw()) {
+    const auto peer = std::ranges::find(variants, kPeer);
+    check_gradients(variants, trainers,
+                    peer == variants.end() ? variants.size() - 1 : peer - variants.begin(), batch);
+  }
+  const auto time = settings.apart ? time_apart : time_step;
+  const at::Tensor times =
+      measure_steps("step_time", settings.workload.size, device_context, trainers,
+                    [&](Trainer& trainer) { return time(trainer, batch, device_context); });
+  if (settings.by_adamw()) {
+    check_losses(variants, trainers, batch);
+  }
+  return series_of_all(times, labelled("variant", variants), labelled("part", settings.parts()));
+}
+
+void save(const Settings& settings, const std::vector<Series>& series,
+          const DeviceContext& device_context, const Trainer& trainer) {
   const Parameters parameters = {
       {"rate_gbit", settings.rate_gbit},
       {"latency_us", settings.latency_us},
+      {"optimizer", settings.optimizer},
       {"cap_bytes", settings.trainer.cap_bytes},
       {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
       {"zero_gradients", static_cast<std::int64_t>(settings.trainer.zero_gradients)}};
   save_result(settings,
               {.run = to_run(settings, "step_time", device_context.group),
                .parameters = joined(describe(settings.workload, trainer.parameters()), parameters),
-               .series = measured.series});
+               .series = series});
 }
 
-void print_table(const Measured& measured) {
-  std::printf("%-16s%10s%9s%9s%9s%12s%12s\n", "a step [ms]", "median", "p10", "p90", "finish()",
-              "x naive", "x Reducer");
-  for (std::size_t variant = 0; variant < measured.variants.size(); ++variant) {
-    const auto milliseconds = [&](std::size_t part, double percent) {
-      return 1e3 * percentile(measured.values(variant, part), percent);
-    };
-    std::printf("%-16s%10.1f%9.1f%9.1f%9.1f%12.2f%12.2f\n", measured.variants[variant].c_str(),
-                milliseconds(kStep, 50), milliseconds(kStep, 10), milliseconds(kStep, 90),
-                milliseconds(kFinish, 50), measured.speedup(variant, "naive"),
-                measured.speedup(variant, kPeer));
+// The speedup over another variant: the median of the repetitions' ratios. NaN if there is none.
+double speedup(const std::vector<double>& own, const Series* other) {
+  if (other == nullptr) {
+    return std::nan("");
   }
-  std::printf("x: speedup, the median over the repetitions\n");
+  std::vector<double> ratios = other->values;
+  for (std::size_t repetition = 0; repetition < ratios.size(); ++repetition) {
+    ratios[repetition] /= own[repetition];
+  }
+  return percentile(ratios, 50);
+}
+
+void print_table(const Settings& settings, const std::vector<std::string>& variants,
+                 const std::vector<Series>& series) {
+  const std::vector<std::string> parts = settings.parts();
+  std::printf("%-16s", "medians [ms]");
+  for (const std::string& part : parts) {
+    std::printf("%15s", part.c_str());
+  }
+  std::printf(settings.apart ? "\n" : "%9s%9s%12s%12s\n", "p10", "p90", "x naive", "x Reducer");
+  const auto step_of = [&](const std::string& variant) -> const Series* {
+    const auto found = std::ranges::find(variants, variant);
+    return found == variants.end() ? nullptr : &series[(found - variants.begin()) * parts.size()];
+  };
+  for (const std::string& variant : variants) {
+    const Series* const own = step_of(variant);
+    const auto milliseconds = [&](std::size_t part, double percent) {
+      return 1e3 * percentile(own[part].values, percent);
+    };
+    std::printf("%-16s", variant.c_str());
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      std::printf("%15.1f", milliseconds(part, 50));
+    }
+    if (!settings.apart) {
+      std::printf("%9.1f%9.1f%12.2f%12.2f", milliseconds(0, 10), milliseconds(0, 90),
+                  speedup(own->values, step_of("naive")), speedup(own->values, step_of(kPeer)));
+    }
+    std::printf("\n");
+  }
+  if (!settings.apart) {
+    std::printf("p10, p90, x: of the step; x: speedup, the median over the repetitions\n");
+  }
 }
 
 void run_rank(const RankContext& context, const Settings& settings) {
   const DeviceContext device_context = make_device_context(settings, context);
   const std::vector<std::string> variants =
-      usable_variants(all_variants(), settings.implementation, device_context);
-  TrainerOptions options = settings.trainer;
-  options.timeline = device_context.timeline;
-  std::vector<Trainer> trainers;
-  trainers.reserve(variants.size());
-  for (const std::string& variant : variants) {
-    trainers.emplace_back(variant,
-                          make_model(settings.workload.model, settings.seed, device_context.device),
-                          device_context.group, options);
-  }
-  const Measured measured = measure(settings, variants, device_context, trainers);
+      usable_variants(settings.variants, settings.implementation, device_context);
+  std::vector<Trainer> trainers = make_trainers(settings, variants, device_context);
+  const std::vector<Series> series = measure(settings, variants, device_context, trainers);
   if (context.rank == 0) {
-    save(settings, measured, device_context, trainers.front());
-    print_table(measured);
+    save(settings, series, device_context, trainers.front());
+    print_table(settings, variants, series);
   }
   save_trace(settings, context, device_context);
 }
 
-Size preset_of(const Settings& settings) {
-  Size preset = kPresets.at(settings.preset);
-  if (settings.workload.model == kMlp) {
-    preset.batch = kMlpBatch;
-    preset.image = 0;
-  }
-  return preset;
-}
-
-}  // namespace
-
-int ddp_main(int argc, char** argv) {
-  CLI::App line("How long a step takes with each way of averaging gradients");
-  Settings settings;
-  add_flags(line, settings, argc, argv);
+void add_flags(CLI::App& line, Settings& settings) {
   std::vector<std::string> models = resnet_names();
   models.emplace_back(kMlp);
   add_flags(line, settings.workload, models);
+  line.add_option("--variants", settings.variants, "What is measured; default: all");
+  line.add_flag("--apart", settings.apart, "Times the parts of a step, each begun by all together");
+  add_choice(line, "--optimizer", settings.optimizer,
+             "adamw: what averages gradients or updates shards, with AdamW; of the mlp",
+             {"sgd", "adamw"});
   line.add_option("--cap-bytes", settings.trainer.cap_bytes, "A bucket's: bucketed and Reducer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -189,13 +241,38 @@ int ddp_main(int argc, char** argv) {
       ->default_str("the cap");
   line.add_flag("--zero-gradients", settings.trainer.zero_gradients,
                 "Set gradients to zero after a step instead of to none");
+}
+
+// Sets what follows from other flags.
+void settle(const CLI::App& line, Settings& settings) {
+  if (settings.workload.model == kMlp) {
+    settings.workload.size.image = 0;
+    settings.workload.size.batch =
+        line.count("--batch-size") > 0 ? settings.workload.size.batch : kMlpBatch;
+  }
+  if (settings.variants.empty()) {
+    settings.variants = settings.by_adamw() ? variants_with_optimizer() : all_variants();
+  }
+  if (settings.trainer.first_bucket_bytes == 0) {
+    settings.trainer.first_bucket_bytes = settings.trainer.cap_bytes;
+  }
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CLI::App line("How long a step takes with each way of averaging gradients");
+  Settings settings;
+  settings.workload.size = chosen(kPresets, argc, argv);
+  ddp::add_flags(line, settings, argc, argv);
+  add_flags(line, settings);
   describe_presets(line, kInWords);
   if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
   }
-  apply_preset(settings.workload.size, preset_of(settings));
-  if (settings.trainer.first_bucket_bytes == 0) {
-    settings.trainer.first_bucket_bytes = settings.trainer.cap_bytes;
+  settle(line, settings);
+  if (settings.by_adamw() && settings.workload.model != kMlp) {
+    return refuse(line, "--optimizer adamw: what is sharded are the layers of --model mlp");
   }
   return run_benchmark(settings,
                        [&settings](RankContext& context) { run_rank(context, settings); });

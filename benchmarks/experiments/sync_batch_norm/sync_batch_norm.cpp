@@ -24,7 +24,6 @@
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/memory.h"
 #include "harness/resumable_rows.h"
 #include "peers/batch_norms.h"
 
@@ -229,13 +228,11 @@ void measure(const Settings& settings, const RankContext& context,
                     context.rank);
   Measurement measurement(device_context, context);
   for (const Shape& shape : shapes) {
-    if (!rows.has(shape.labels())) {
+    rows.measure(shape.labels(), progress, repetitions, [&] {
       const at::Tensor peaks = measurement.peaks(shape);
       const at::Tensor times = measurement.times(shape, settings.repetitions, progress);
-      rows.add(shape.labels(), to_series(all_calls(), times, peaks));
-    } else {
-      progress.skip(repetitions);
-    }
+      return to_series(all_calls(), times, peaks);
+    });
   }
 }
 
@@ -285,6 +282,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
 int ddp_main(int argc, char** argv) {
   CLI::App line("Synchronized batch normalization of small inputs, beside its peer");
   Settings settings;
+  settings.repetitions = chosen(kPresets, argc, argv);
   add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
   add_number(line, "--batch-sizes", settings.batch_sizes, "Samples of each rank");
@@ -294,7 +292,6 @@ int ddp_main(int argc, char** argv) {
   if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
   }
-  apply_preset(settings.repetitions, kPresets.at(settings.preset));
   return run_benchmark(settings, kBatchNormStage,
                        [&settings](RankContext& context) { run_rank(context, settings); });
 }

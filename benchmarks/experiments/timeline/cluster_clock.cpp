@@ -2,10 +2,9 @@
 
 #include <cstdio>
 
-#include "ddp/simulation/timeline_file.h"
+#include "ddp/simulation/timeline.h"
 #include "experiments/timeline/timeline.h"
-#include "harness/cluster_step.h"
-#include "harness/published_cluster.h"
+#include "harness/on_cluster.h"
 #include "models/profiles/hardware.h"
 
 // The network and the GPUs are simulated, in this process: a model of any size, whose ranks all do

@@ -27,7 +27,7 @@ class RealClock {
     for (const std::string& variant : variants_) {
       auto model =
           make_layered_model({.seed = settings.seed, .timeline = device_context_.timeline});
-      options.units = layers_of(*model);
+      options.units = model->units();
       trainers_.emplace_back(variant, std::move(model), device_context_.group, options);
     }
   }

@@ -133,7 +133,7 @@ void add_flags(CLI::App& line, TimelineSettings& settings) {
   };
   positive("--sequence-length", settings.sequence_length, "Cluster: tokens of a sequence");
   positive("--batch-size", settings.workload.size.batch,
-           "Images of a rank, or sequences; default: the preset's");
+           "Images of a rank, or sequences; default: the preset's, of the cluster 4");
   positive("--steps", settings.workload.size.steps, "Measured steps; default: the preset's");
   positive("--cap-bytes", settings.trainer.cap_bytes, "A bucket's: bucketed and Reducer");
   positive("--first-bucket-bytes", settings.trainer.first_bucket_bytes,
@@ -146,7 +146,9 @@ void choose_training_on_cluster(const CLI::App& line, TimelineSettings& settings
   settings.workload.size.image = 0;
   settings.workload.size.steps = 1;
   settings.workload.size.warmup = 0;
-  apply_preset(settings.workload.size, {.batch = 4});
+  if (line.count("--batch-size") == 0) {
+    settings.workload.size.batch = 4;
+  }
   if (line.count("--cap-bytes") == 0) {
     settings.trainer.cap_bytes = std::int64_t{100} << 20;
   }
@@ -167,6 +169,7 @@ void choose_files(TimelineSettings& settings) {
 int ddp_main(int argc, char** argv) {
   CLI::App line("What happens within a step, with each way of averaging gradients");
   TimelineSettings settings;
+  settings.workload.size = chosen(kPresets, argc, argv);
   ddp::add_flags(line, settings, argc, argv);
   add_flags(line, settings);
   describe_presets(line, kInWords);
@@ -176,7 +179,6 @@ int ddp_main(int argc, char** argv) {
   if (settings.clock == kCluster) {
     choose_training_on_cluster(line, settings);
   }
-  apply_preset(settings.workload.size, kPresets.at(settings.preset));
   choose_files(settings);
   if (settings.clock == kCluster) {
     return run_by_cluster_clock(settings);

@@ -19,14 +19,11 @@
 
 namespace ddp {
 
-/// The layers of the model that the benchmark `timeline` trains.
-constexpr std::array kLayerNames = {"conv1", "conv2", "conv3", "fc1", "fc2"};
-
-/// The cost of each layer in virtual time, in microseconds. The defaults are invented, but
+/// The cost of each layer of the model that is trained, conv1, conv2, conv3, fc1, fc2, in virtual time, in microseconds. The defaults are invented, but
 /// typical of such layers: convolutions take longest.
 struct LayerCosts {
-  std::array<double, kLayerNames.size()> forward_us = {1'000, 1'500, 2'000, 600, 300};
-  std::array<double, kLayerNames.size()> backward_us = {1'500, 3'000, 4'000, 1'200, 600};
+  std::array<double, 5> forward_us = {1'000, 1'500, 2'000, 600, 300};
+  std::array<double, 5> backward_us = {1'500, 3'000, 4'000, 1'200, 600};
 };
 
 struct LayeredModelOptions {
@@ -43,10 +40,7 @@ struct LayeredModelOptions {
 /// large gradients ready early. Float32 on the CPU.
 ///
 /// Without `compute`, every layer's forward and backward is recorded on the timeline.
-std::unique_ptr<Model> make_layered_model(const LayeredModelOptions& options);
-
-/// Its layers as units, which use the model.
-std::vector<ModelUnit> layers_of(const Model& layered);
+std::unique_ptr<LayeredModel> make_layered_model(const LayeredModelOptions& options);
 
 struct TimelineSettings : BenchmarkOptions {
   std::string clock = "virtual";

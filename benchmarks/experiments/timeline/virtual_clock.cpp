@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "ddp/simulation/timeline_file.h"
+#include "ddp/simulation/timeline.h"
 #include "experiments/timeline/timeline.h"
 #include "harness/variants.h"
 #include "harness/virtual_run.h"
@@ -58,7 +58,7 @@ void run_rank(const TimelineSettings& settings, Client& client) {
                                      .compute = compute,
                                      .costs = costs_of_rank(settings, client.rank())});
     TrainerOptions options = settings.trainer;
-    options.units = layers_of(*model);
+    options.units = model->units();
     trainers.emplace_back(variant, std::move(model), context.group, options);
     client.name(trainers.back().parameters());
   }

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <map>
-#include <mutex>
-
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/backends/worker_queue.h"
 #include "ddp/network_model.h"
@@ -24,8 +21,7 @@ class LimitedLink : public BackendDecorator {
 
  private:
   const NetworkModel network_;
-  std::mutex mutex_;
-  std::map<QueueKey, WorkerQueue> queues_;  // last: destroyed first, which ends the threads
+  OperationQueues queues_;  // last: destroyed first, which ends the threads
 };
 
 }  // namespace ddp

@@ -52,4 +52,42 @@ void WorkerQueue::work() {
   }
 }
 
+namespace {
+
+class QueuedWork final : public c10d::Work {
+ public:
+  explicit QueuedWork(Operation operation)
+      : Work(-1, operation.type), operation_(std::move(operation)) {}
+
+  void run(const std::function<void(Operation&)>& transfer) {
+    try {
+      transfer(operation_);
+    } catch (...) {
+      finish(std::current_exception());
+      return future_->setError(std::current_exception());
+    }
+    finish();
+    future_->markCompleted(c10::IValue(operation_.outputs));
+  }
+
+  void synchronize() override {}
+  std::vector<at::Tensor> result() override { return operation_.outputs; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  Operation operation_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_ =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+};
+
+}  // namespace
+
+WorkPtr OperationQueues::submit(Operation operation, std::function<void(Operation&)> transfer) {
+  const QueueKey key = queue_key(operation);
+  auto work = c10::make_intrusive<QueuedWork>(std::move(operation));
+  const std::lock_guard lock(mutex_);
+  queues_[key].submit([work, transfer = std::move(transfer)] { work->run(transfer); });
+  return work;
+}
+
 }  // namespace ddp

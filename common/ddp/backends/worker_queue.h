@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <tuple>
@@ -39,6 +40,18 @@ class WorkerQueue {
   std::deque<std::function<void()>> jobs_;
   bool closing_ = false;
   std::thread thread_;  // last: it uses the others
+};
+
+/// The queues of a backend. Destruction waits until all operations are done.
+class OperationQueues {
+ public:
+  /// Runs `transfer` with the operation on the queue of its key. The handle, which keeps the tensors,
+  /// and its future are complete when that returns, or have failed if it throws.
+  WorkPtr submit(Operation operation, std::function<void(Operation&)> transfer);
+
+ private:
+  std::mutex mutex_;
+  std::map<QueueKey, WorkerQueue> queues_;
 };
 
 }  // namespace ddp

@@ -3,7 +3,6 @@
 #include <c10/core/CPUAllocator.h>
 #include <malloc.h>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -20,6 +19,7 @@ class CountingAllocator : public c10::Allocator {
     std::int64_t live = 0;
     std::int64_t peak = 0;
     std::int64_t allocations = 0;
+    MemoryMeter::Sizes live_sizes = {}, peak_sizes = {};
   };
 
   // The only instance: libtorch frees through a plain function, which is given only the pointer.
@@ -52,6 +52,7 @@ class CountingAllocator : public c10::Allocator {
   void reset_peak() {
     const std::lock_guard lock(mutex_);
     counts_.peak = counts_.live;
+    counts_.peak_sizes = counts_.live_sizes;
   }
 
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -78,7 +79,11 @@ class CountingAllocator : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     sizes_[memory] = static_cast<std::int64_t>(bytes);
     counts_.live += static_cast<std::int64_t>(bytes);
-    counts_.peak = std::max(counts_.peak, counts_.live);
+    ++counts_.live_sizes[static_cast<std::int64_t>(bytes)];
+    if (counts_.live > counts_.peak) {
+      counts_.peak = counts_.live;
+      counts_.peak_sizes = counts_.live_sizes;
+    }
     ++counts_.allocations;
   }
 
@@ -87,6 +92,9 @@ class CountingAllocator : public c10::Allocator {
     // Memory from before this meter is not in the map.
     if (const auto found = sizes_.find(memory); found != sizes_.end()) {
       counts_.live -= found->second;
+      if (--counts_.live_sizes[found->second] == 0) {
+        counts_.live_sizes.erase(found->second);
+      }
       sizes_.erase(found);
     }
   }
@@ -108,6 +116,14 @@ std::int64_t MemoryMeter::live_bytes() const { return CountingAllocator::instanc
 std::int64_t MemoryMeter::peak_bytes() const { return CountingAllocator::instance().counts().peak; }
 
 void MemoryMeter::reset_peak() { CountingAllocator::instance().reset_peak(); }
+
+MemoryMeter::Sizes MemoryMeter::live_sizes() const {
+  return CountingAllocator::instance().counts().live_sizes;
+}
+
+MemoryMeter::Sizes MemoryMeter::peak_sizes() const {
+  return CountingAllocator::instance().counts().peak_sizes;
+}
 
 std::int64_t MemoryMeter::allocations() const {
   return CountingAllocator::instance().counts().allocations;

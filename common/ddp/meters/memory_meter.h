@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 namespace ddp {
 
@@ -28,6 +29,11 @@ class MemoryMeter {
   /// The maximum of live_bytes() since the last reset_peak(), or since construction.
   std::int64_t peak_bytes() const;
   void reset_peak();
+
+  /// The sizes of what is allocated now, or was at that maximum, and how often there is each.
+  using Sizes = std::map<std::int64_t, std::int64_t>;
+  Sizes live_sizes() const;
+  Sizes peak_sizes() const;
 
   /// Number of allocations so far; empty tensors need none.
   std::int64_t allocations() const;

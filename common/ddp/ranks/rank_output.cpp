@@ -72,6 +72,12 @@ std::vector<std::string> look_up(const StackFrame& frame) {
   return places;
 }
 
+// Of a template of the C++ library's, whose arguments fill a screen, its beginning.
+std::string folded(const std::string& function) {
+  constexpr std::size_t kLongest = 120;
+  return function.size() > kLongest ? function.substr(0, kLongest) + "..." : function;
+}
+
 bool from_stage(const StackFrame& frame) {
   return frame.module.find("libstage.so") != std::string::npos;
 }
@@ -174,7 +180,7 @@ std::vector<std::string> name_places(const std::vector<StackFrame>& stack) {
     }
     auto places = look_up(frame);
     if (places.empty() && frame.symbol != "?") {
-      places.push_back(c10::demangle(frame.symbol.c_str()));
+      places.push_back(folded(c10::demangle(frame.symbol.c_str())));
     }
     if (!places.empty() && !called.empty()) {
       places[0].append(", which called ").append(called);

@@ -12,22 +12,27 @@
 #include "ddp/backends/worker_queue.h"
 #include "ddp/ranks/process_group.h"
 #include "ddp/referee/access_watch.h"
-#include "ddp/referee/client_work.h"
 #include "ddp/referee/witness.h"
 
 namespace ddp {
+
+/// The fact that somebody has taken an operation's future: its number.
+constexpr const char* kTookFuture = "took a future";
+
+/// What an operation that World::failure names says.
+constexpr const char* kConnectionLost = "connection lost (this body lets communication fail once)";
+
+class ClientWork;
 
 /// A rank's side of a refereed world. An operation's tensors are copied to the referee at launch,
 /// and their memory is poisoned; the result comes back when the caller learns that the operation is
 /// complete, see ClientWork. What touches the tensors in between is told the referee.
 ///
 /// Groups and handles may be used on any thread, and keep it alive.
-class Client : public Witness,
-               public WorkOwner,
-               public AccessListener,
-               public std::enable_shared_from_this<Client> {
+class Client : public Witness, public AccessListener, public std::enable_shared_from_this<Client> {
  public:
-  using Witness::Witness;
+  Client(World world, int rank, Mailbox mailbox);
+  ~Client() override;
 
   /// From now on messages use these names for the tensors.
   void name(const std::vector<NamedTensor>& tensors) { names_.add(tensors); }
@@ -57,13 +62,16 @@ class Client : public Witness,
   void note_access(const at::Tensor& tensor, bool writes, const char* operator_name) override;
 
  private:
+  friend class ClientWork;
   using WorkList = std::vector<c10::intrusive_ptr<ClientWork>>;
 
-  Witness& witness() override { return *this; }
-  void count_handles(int change) override { live_handles_ += change; }
-  void forget(const ClientWork& work) override;
-  void deliver_later(std::int64_t operation, const QueueKey& key) override;
-  void complete_later(const QueueKey& key, std::function<void()> complete) override;
+  /// The operation's result has been delivered.
+  void forget(const ClientWork& work);
+  /// Delivers to the future on another thread, which does the works of one `key` in the order of the
+  /// schedule, unless the result has been delivered by then.
+  void deliver_later(std::int64_t operation, const QueueKey& key);
+  /// Calls `complete` on the same thread once this one sleeps.
+  void complete_later(const QueueKey& key, std::function<void()> complete);
 
   bool fails_now();
   void note_start(const Operation& operation, const Event& launch);

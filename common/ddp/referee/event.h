@@ -15,6 +15,8 @@ enum class EventKind : std::uint8_t {
   kLaunch,   // an operation was started; `operation` is its number in this rank
   kWait,     // `operation` is waited for
   kPoll,     // `operation` was asked whether it is complete (only the first times)
+  kAwaited,  // the future of `operation` completes while the launching thread sleeps outside of the
+             // network: so that is what it waits for
   kDone,     // `operation` is complete, and its result is in the caller's tensors
   kTouch,    // a tensor of `operation` was read or written in flight: `text`
   kBlocked,  // backward stood still until `operation` was complete: `text`
@@ -48,10 +50,6 @@ struct Place {
   std::int32_t model = 0;   // which of the body's models, where it has several
   std::int32_t ready = -1;  // the last gradient that backward has computed in this phase
 };
-
-/// What kDone says of an operation whose future completed while the launching thread slept outside of the
-/// network: so that is what it waits for.
-constexpr const char* kAwaitedByFuture = "awaited by its future";
 
 /// A group in a body's world: the one of all ranks is 0.
 using GroupIndex = std::int16_t;

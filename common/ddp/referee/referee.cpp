@@ -27,6 +27,21 @@ constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
 constexpr std::size_t kExpectedEvents = 4096;
 constexpr std::size_t kExpectedValues = std::size_t{1} << 20;  // bytes of all ranks, likewise
 
+// A rank waits if it is found in the same sleep so often, and computes without end if it takes so
+// much processor time without a word, and is looked at meanwhile. Looks and processor time, since
+// on a loaded machine seconds say little, and one that was itself stopped for a while counts that
+// as processor time.
+constexpr int kLooksInBackward = 50;
+constexpr int kLooksWhileOthersRun = 300;
+constexpr int kLooksAtEnd = 400;
+constexpr int kLooksAtStopped = 100;
+constexpr int kLooksAtEndless = 50;  // processor time is told already; more take minutes under load
+constexpr auto kEndless = milliseconds(3'000);
+// A rank that has had so much is none that waits, however long a loaded machine lets it take.
+constexpr auto kComputes = milliseconds(500);
+// What a rank may say in a run; bodies say a tenth of it at most. All of it is kept.
+constexpr std::size_t kMostEvents = std::size_t{1} << 20;
+
 // Memory that forked processes do not have; for few and large blocks. What the referee keeps of all
 // runs would otherwise make every fork slower, as the kernel copies its page tables, and then each
 // page that is written. Copies of containers in it are in ordinary memory.
@@ -276,6 +291,259 @@ void Referee::on_poll(int rank, const Seen& poll) {
               "was asked for its completion " + std::to_string(kPollsAllowed) +
                   " times inside backward, which is a way to wait for it");
   }
+}
+
+// Who waits, for whom, and who will never go on.
+
+// The result that backward of a rank that sleeps may wait for; none if some may still go on.
+std::optional<Referee::Launched> Referee::held_up(const std::vector<int>& running) const {
+  const auto still = [this](int rank) { return standstill_.of(rank).still; };
+  const bool all_still =
+      std::ranges::all_of(running, [&](int rank) { return still(rank) >= kLooksInBackward; });
+  for (const int rank : running) {
+    const auto held = std::ranges::find(owed_, rank, &Launched::rank);
+    if (members_[rank].in_backward && still(rank) >= kLooksInBackward && held != owed_.end()) {
+      return all_still || still(rank) >= kLooksWhileOthersRun ? std::optional(*held) : std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+// Why a rank hangs, whatever the others do; none if it does not.
+std::optional<Hang> Referee::hang_of(int rank) const {
+  const Standstill::Watched& watched = standstill_.of(rank);
+  if (watched.stopped >= kLooksAtStopped) {
+    return Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
+  }
+  if (watched.computing() >= kEndless && standstill_.looks() >= kLooksAtEndless) {
+    return Hang{rank, "computes without end: nothing was heard of it for " +
+                          std::to_string(kEndless.count() / 1'000) + " s of processor time"};
+  }
+  return std::nullopt;
+}
+
+void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
+  standstill_.look(processes);
+  std::vector<int> running;
+  for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
+    if (!members_[rank].ended()) {
+      running.push_back(rank);
+    }
+  }
+  const bool may_hang = patience_ < kNoDeadline;
+  for (std::size_t i = 0; may_hang && !hang_ && i < running.size(); ++i) {
+    hang_ = hang_of(running[i]);
+  }
+  if (hang_) {
+    return;
+  }
+  if (const auto launched = held_up(running)) {
+    return lift_hold(launched->rank, seen(*launched).operation,
+                     "was waited for inside backward (by a future, or by another thread that "
+                     "backward waited for)");
+  }
+  const auto all = [&](const auto& holds) {
+    return std::ranges::all_of(
+        running, [&](int rank) { return holds(members_[rank], standstill_.of(rank)); });
+  };
+  using Watched = Standstill::Watched;
+  const bool all_said = all([](const Member& member, const Watched& watched) {
+    return member.awaited >= 0 && watched.threads == 1;
+  });
+  const bool all_still =
+      all([](const Member&, const Watched& watched) { return watched.still >= kLooksAtEnd; });
+  const bool none_computes =
+      all([](const Member&, const Watched& watched) { return watched.computing() < kComputes; });
+  if (may_hang && owed_.empty() && (all_still || all_said)) {
+    hang_ = Hang{suspect(), "waits without end" + who_waits()};
+  } else if (may_hang && none_computes && standstill_.looks() > kLooksAtEnd &&
+             Clock::now() - last_news_ >= patience_) {
+    hang_ = Hang{suspect(),
+                 "nothing was heard of any rank for " + std::to_string(patience_.count()) + " ms"};
+  }
+}
+
+bool Referee::some_in_backward() const {
+  return std::ranges::any_of(
+      members_, [](const Member& member) { return member.in_backward && !member.ended(); });
+}
+
+// Backward stands still: that is the finding, and the ranks may go on. One for each rank, so that it
+// does not matter which is the first.
+void Referee::lift_hold(int rank, std::int64_t operation, const std::string& how) {
+  if (!evidence_.world.hold || std::exchange(members_[rank].blocked, true)) {
+    return;
+  }
+  Seen finding;
+  finding.kind = EventKind::kBlocked;
+  finding.operation = operation;
+  finding.order = static_cast<std::int64_t>(evidence_.of[rank].size());
+  finding.place = evidence_.of[rank].back().place;
+  finding.text = how;
+  evidence_.of[rank].push_back(finding);
+  lifted_ = true;
+  release();
+}
+
+void Referee::release() {
+  for (const Launched& launched : std::exchange(owed_, {})) {
+    give(launched, Answer::kComplete);
+  }
+}
+
+void Referee::rank_ended(int rank, bool finished) {
+  turn();  // what it said last
+  if (!finished) {
+    members_[rank].failed = true;
+    if (!some_in_backward()) {
+      release();
+    }
+    dismiss_partners_of_ended();
+  }
+}
+
+// A rank that waits for one that has ended waits in vain.
+void Referee::dismiss_partners_of_ended() {
+  for (Group& group : groups_) {
+    dismiss_in(group);
+  }
+  for (auto& [key, channel] : channels_) {
+    dismiss_in(key);
+  }
+}
+
+void Referee::dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing) {
+  for (const Launched& launched : waiting) {
+    if (launched.sent) {
+      continue;
+    }
+    const char* how = members_[gone].failed ? " has failed" : " has already returned";
+    answer(launched, Answer::kGone,
+           "waits in vain for " + describe_operation(seen(launched)) + ": " + rank_text(gone) +
+               how + missing);
+  }
+  waiting.clear();
+}
+
+void Referee::dismiss_in(Group& group) {
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const Member& member = members_[group.members[i]];
+    if (group.waiting[i].empty() && member.ended()) {
+      for (auto& list : group.waiting) {
+        dismiss(list, group.members[i], " without joining it");
+      }
+    }
+  }
+}
+
+void Referee::dismiss_in(const ChannelKey& key) {
+  const auto [group, from, to, tag] = key;
+  Channel& channel = channels_[key];
+  if (members_[from].ended()) {
+    dismiss(channel.recvs, from, " without a send for it");
+  }
+  if (members_[to].ended()) {
+    dismiss(channel.sends, to, " without a recv for it");
+  }
+}
+
+bool Referee::says_too_much(int rank) {
+  const bool too_much = evidence_.of[rank].size() >= kMostEvents;
+  if (too_much) {
+    hang_ = Hang{rank, "told the network of more than " + std::to_string(kMostEvents) + " things"};
+  }
+  return too_much;
+}
+
+// A rank that still runs, and rather one that the others wait for.
+int Referee::suspect() const {
+  int suspect = -1;
+  for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
+    const Member& member = members_[rank];
+    if (!member.ended() &&
+        (suspect < 0 || (member.awaited < 0 && members_[suspect].awaited >= 0))) {
+      suspect = rank;
+    }
+  }
+  return std::max(suspect, 0);
+}
+
+// The ranks that a waiting rank waits for; none if it does not wait.
+std::vector<int> Referee::awaited_by(int rank) const {
+  if (members_[rank].awaited < 0) {
+    return {};
+  }
+  const Seen& launch = evidence_.launch_of(rank, members_[rank].awaited);
+  const Group& group = groups_[launch.group];
+  if (c10d::isP2POp(launch.type)) {
+    return {group.members[launch.peer]};
+  }
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (group.waiting[i].empty()) {
+      ranks.push_back(group.members[i]);
+    }
+  }
+  return ranks;
+}
+
+// The circle in which ranks wait for each other, if they do, and a line for each that waits.
+std::string Referee::who_waits() const {
+  std::string text;
+  for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
+    const std::vector<int> others = awaited_by(rank);
+    if (others.empty()) {
+      continue;
+    }
+    const Seen& launch = evidence_.launch_of(rank, members_[rank].awaited);
+    const bool message = c10d::isP2POp(launch.type);
+    text += "\n" + rank_text(rank) + " waits for " + describe_operation(launch);
+    text += message && launch.type != c10d::OpType::SEND ? ", from " : ", until ";
+    for (const int other : others) {
+      text += (other == others.front() ? "" : ", ") + rank_text(other);
+    }
+    text += !message ? " joins it" : launch.type == c10d::OpType::SEND ? " receives it" : "";
+  }
+  return text.empty() ? " for nothing that the network could give" : circle() + ":" + text;
+}
+
+// The ranks that wait for each other; empty if there is no circle.
+std::string Referee::circle() const {
+  std::vector<int> path;
+  std::size_t begin = 0;
+  for (int rank = suspect();;) {
+    begin = std::ranges::find(path, rank) - path.begin();
+    const std::vector<int> others = awaited_by(rank);
+    if (begin < path.size() || others.empty()) {
+      break;
+    }
+    path.push_back(rank);
+    rank = others.front();
+  }
+  std::string text;
+  for (std::size_t i = begin; i < path.size(); ++i) {
+    text += rank_text(path[i]) + " -> ";
+  }
+  return text.empty() ? "" : ", in a circle: " + text + rank_text(path[begin]);
+}
+
+std::string Referee::activity(int rank) const {
+  const auto& said = evidence_.of[rank];
+  const auto last = std::find_if(said.rbegin(), said.rend(), [](const Seen& seen) {
+    return seen.home && seen.operation >= 0 && seen.place.phase != Phase::kCanary &&
+           (seen.kind == EventKind::kLaunch || seen.kind == EventKind::kWait ||
+            seen.kind == EventKind::kDone);
+  });
+  const std::string doing = members_[rank].returned ? "has returned" : "runs its own code";
+  if (last == said.rend()) {
+    return doing + "; no operation launched";
+  }
+  const std::string operation = describe_operation(evidence_.launch_of(rank, last->operation));
+  if (last->kind == EventKind::kWait) {
+    return "waits for " + operation;
+  }
+  return doing + " after " +
+         (last->kind == EventKind::kLaunch ? "the launch of " + operation : operation);
 }
 
 Evidence run_refereed(const World& world, ForkOptions options, const RefereedBody& body) {

@@ -96,6 +96,8 @@ class Referee : public Companion {
   void lift_hold(int rank, std::int64_t operation, const std::string& how);
   void release();
   void look_for_standstill(const std::vector<pid_t>& processes);
+  std::optional<Launched> held_up(const std::vector<int>& running) const;
+  std::optional<Hang> hang_of(int rank) const;
   int suspect() const;
   std::vector<int> awaited_by(int rank) const;
   std::string who_waits() const;

@@ -11,7 +11,8 @@ namespace ddp {
 /// throws c10::Error for the rest.
 ///
 /// Every rank reads what all others have, so an all-reduce costs each of N ranks (N-1) S bytes: it
-/// is meant for few ranks.
+/// is meant for few ranks. A thread does the operations, one after the other, and another one those of
+/// each message's direction, peer and tag: to hand an operation over and back takes some 10 us.
 ///
 /// All ranks must call it. The calling thread is kept on a core of its own from now on, if there are
 /// as many cores as ranks. Throws c10::Error if they run on several machines. An operation that

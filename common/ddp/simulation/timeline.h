@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/backends/tensor_names.h"
+#include "ddp/ranks/fork_ranks.h"
 
 namespace ddp {
 
@@ -34,10 +36,9 @@ struct Span {
   std::int64_t operation = -1;  // its number in its rank, where that is known
 };
 
-/// What one rank computed and communicated, and when; ddp/simulation/timeline_file.h writes it as a
-/// file for a viewer. ComputeScope and TimelineBackend add spans in real time;
-/// for those in virtual time see VirtualTime. All of them accept a null timeline and then draw
-/// nothing.
+/// What one rank computed and communicated, and when; write_chrome_trace() makes a file of it.
+/// ComputeScope and TimelineBackend add spans in real time; for those in virtual time see
+/// VirtualTime. All of them accept a null timeline and then draw nothing.
 ///
 /// Any thread may call all functions.
 class Timeline {
@@ -136,5 +137,25 @@ class TimelineBackend : public BackendDecorator {
 /// own clock's time at the end of a barrier, so ranks are aligned only up to a few network
 /// latencies. Collective.
 std::int64_t agree_on_origin(const ProcessGroupPtr& group, bool one_machine);
+
+/// One rank's part of a timeline.
+struct RankSpans {
+  int rank = 0;
+  std::vector<Span> spans;
+};
+
+/// Writes the ranks' spans as a Chrome trace: JSON for https://ui.perfetto.dev and
+/// chrome://tracing. Each pair of group and rank is a process, such as "overlapped, rank 0", with
+/// one row for computing and as many for communication as there are simultaneous operations. An
+/// arrow leads from an operation's launch to the operation. Times are in microseconds, with
+/// nanosecond digits.
+///
+/// The file appears whole or not at all. If it cannot be written, throws std::runtime_error, which
+/// names the file and the reason.
+void write_chrome_trace(const std::vector<RankSpans>& ranks, const std::filesystem::path& file);
+
+/// Returns the spans of all ranks on rank 0, and nothing on the others. They are sent through the
+/// store by which the ranks found each other, not over the network that was measured. Collective.
+std::vector<RankSpans> gather_spans(const std::vector<Span>& spans, const RankContext& context);
 
 }  // namespace ddp

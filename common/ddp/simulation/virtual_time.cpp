@@ -24,7 +24,9 @@ const char* name_of(Phase phase) {
 }
 
 std::string name_of_computing(const Seen& seen) {
+  const bool one_of_several = seen.kind == EventKind::kFact && seen.index >= 0;
   return seen.kind == EventKind::kReady ? "backward layer " + std::to_string(seen.index)
+         : one_of_several               ? seen.text + " " + std::to_string(seen.index)
                                         : seen.text;
 }
 
@@ -69,7 +71,7 @@ bool VirtualTime::advance(int number) {
     return false;
   }
   const Seen& seen = evidence_.of[number][rank.next];
-  const bool by_future = seen.kind == EventKind::kDone && seen.text == kAwaitedByFuture;
+  const bool by_future = seen.kind == EventKind::kAwaited;
   // What other threads do meanwhile may be what it waits for.
   if ((seen.home || by_future) && !end_wait(rank)) {
     return false;

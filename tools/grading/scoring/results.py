@@ -119,13 +119,12 @@ class StageReport:
 
 @dataclass
 class Report:
-    """A whole run. `stages` holds those with graded tests, `ungraded` the chosen ones that have none."""
+    """A whole run, of stages with graded tests."""
 
     impl: str
     device: str
     seed: int
     stages: list[StageReport] = field(default_factory=list)
-    ungraded: list[Stage] = field(default_factory=list)
     partial: bool = False  # only some tests, by TEST=
     sanitize: str = ""  # what watches it, by SANITIZE=; such a run is no grade
     started: float = field(default_factory=time.monotonic)

@@ -8,7 +8,7 @@ namespace ddp {
 namespace {
 
 // Small numbers of few bits, whose sums are exact; with three or more ranks the last has padding.
-void step(const DeviceContext& device_context) {
+void step_sharded_optimizer(const DeviceContext& device_context) {
   const int rank = device_context.group->getRank();
   const int world_size = device_context.group->getSize();
   const auto on_device = at::device(device_context.device).dtype(at::kFloat);
@@ -23,7 +23,7 @@ void step(const DeviceContext& device_context) {
   expect_equal("the updated weight", weight.detach(), 1 - 0.5 * places * (world_size + 1) / 2);
 }
 
-const bool kRegistered = register_smoke_test({"06_sharded_optimizer", step});
+const bool kRegistered06 = register_smoke_test({"06_sharded_optimizer", step_sharded_optimizer});
 
 }  // namespace
 }  // namespace ddp

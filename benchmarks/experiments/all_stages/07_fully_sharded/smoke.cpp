@@ -7,7 +7,7 @@ namespace ddp {
 namespace {
 
 // Small numbers of few bits, whose sums are exact; with three or more ranks the last has padding.
-void step(const DeviceContext& device_context) {
+void step_fully_sharded(const DeviceContext& device_context) {
   const int rank = device_context.group->getRank();
   const int world_size = device_context.group->getSize();
   const auto on_device = at::device(device_context.device).dtype(at::kFloat);
@@ -32,7 +32,7 @@ void step(const DeviceContext& device_context) {
   }
 }
 
-const bool kRegistered = register_smoke_test({"07_fully_sharded", step});
+const bool kRegistered07 = register_smoke_test({"07_fully_sharded", step_fully_sharded});
 
 }  // namespace
 }  // namespace ddp
