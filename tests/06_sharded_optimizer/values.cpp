@@ -125,7 +125,7 @@ class Unsharded {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 
-using Compare = std::function<std::string(const TrainingOfRank&, int step, const Unsharded&)>;
+using Compare = std::function<Finding(const TrainingOfRank&, int step, const Unsharded&)>;
 
 // `compare` after each step that all ranks have ended, for as long as they say what they computed.
 Finding first_after_steps(const Evidence& evidence, const Compare& compare) {
@@ -148,7 +148,7 @@ Finding first_after_steps(const Evidence& evidence, const Compare& compare) {
       }
       for (const TrainingOfRank& training : ranks) {
         if (Finding text = compare(training, number, unsharded); !text.empty()) {
-          return text;
+          return std::move(text).or_at(last_in_step(evidence, training.rank, number));
         }
       }
     }
@@ -175,13 +175,13 @@ std::string mistake_of(const Ranks& ranks, int step, std::int64_t layer, const a
   return "";
 }
 
-using CompareTensor = std::function<::testing::AssertionResult(
+using CompareTensor = std::function<Comparison(
     const Subject&, const at::Tensor& actual, const at::Tensor& expected, double tolerance)>;
 
 Finding first_parameter(const Evidence& evidence, const CompareTensor& compare) {
   return first_after_steps(
       evidence,
-      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> std::string {
+      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> Finding {
         for (const auto& [index, updated] : training.steps.at(step).updated) {
           const std::int64_t own = training.listed.at(index);
           const auto expected = unsharded.parameters().find(own);
@@ -231,7 +231,7 @@ std::vector<double> squares_of_shards(const TrainingOfRank& training, const Unsh
 Finding parameters_are_the_unsharded_optimizers(const Evidence& evidence) {
   return first_parameter(evidence, [](const Subject& subject, const at::Tensor& actual,
                                       const at::Tensor& expected, double tolerance) {
-    return is_identical(actual, expected) ? ::testing::AssertionSuccess()
+    return is_identical(actual, expected) ? Comparison()
                                           : is_close(subject, actual, expected, tolerance);
   });
 }
@@ -270,7 +270,7 @@ Finding ranks_have_the_same_bits(const Evidence& evidence) {
 Finding norm_is_that_of_the_means(const Evidence& evidence) {
   return first_after_steps(
       evidence,
-      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> std::string {
+      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> Finding {
         for (const Seen& seen : evidence.of[training.rank]) {
           if (seen.kind != EventKind::kValue || seen.text != "norm" || seen.place.step != step) {
             continue;

@@ -42,8 +42,8 @@ Predicate where_construction_is_right(const Predicate& holds) {
 
 // Another call's are another test's.
 Finding clipping_leaves_surroundings_alone(const Evidence& evidence) {
-  const std::string text = surroundings_are_left_alone(evidence);
-  return text.find("clip_grad_norm()") == std::string::npos ? "" : text;
+  Finding found = surroundings_are_left_alone(evidence);
+  return found.text.find("clip_grad_norm()") == std::string::npos ? Finding() : found;
 }
 
 void judge_memory(const Predicate& holds) {

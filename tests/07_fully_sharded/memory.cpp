@@ -188,8 +188,9 @@ std::vector<Body> memory() {
 
 Predicate units_memory_is_bounded(const std::string& which) {
   return [which](const Evidence& evidence) -> Finding {
-    const std::string text = memory_is_bounded(evidence, which);
-    return text.empty() ? "" : text + " (a unit has " + std::to_string(kUnit) + ")";
+    Finding found = memory_is_bounded(evidence, which);
+    found.text += found.empty() ? "" : " (a unit has " + std::to_string(kUnit) + ")";
+    return found;
   };
 }
 

@@ -242,9 +242,11 @@ Finding states_are_those_saved(const Evidence& evidence) {
         const bool same = seen.value.defined() && seen.value.sizes() == expected.sizes() &&
                           same_bits(seen.value, expected);
         if (!same) {
-          const std::string text =
-              seen.value.defined() ? said(is_bitwise_equal({name}, seen.value, expected)) : "";
-          return text.empty() ? name + " is not what was saved" : text;
+          Finding found = seen.value.defined()
+                              ? said(is_bitwise_equal({name}, seen.value, expected))
+                              : Finding();
+          found.text = found.empty() ? name + " is not what was saved" : found.text;
+          return std::move(found).at(&seen, "wrong value");
         }
       }
     }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ddp/referee/evidence.h"
+#include "support/finding.h"
 
 // Claims on the evidence of Trainings that several of the stages 01-03 make. Each returns what is
 // wrong, or nothing; see support/body.h.
