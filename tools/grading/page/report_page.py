@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.grading import hint
 from tools.grading.page import pictures
 from tools.grading.running.records import printable
 from tools.grading.scorecard import again
@@ -109,13 +108,14 @@ def _tests(report: Report, before: Before) -> Iterator[Test]:
     for stage in report.stages:
         for result in stage.results:
             picture = picture_of(result.picture) if result.picture else None
+            hints = "\n".join(filter(None, (result.spec.hint, result.spec.more)))
             commands = _commands(report, stage, result, picture.rank if picture else 0)
             left_out = picture is not None and len(picture) > room
             picture = None if left_out else picture
             room -= len(picture) if picture else 0
             was = before.get((stage.stage.name, result.spec.name), result.status.value)
             change = "" if was == result.status.value else f"was {was.replace('_', ' ')}"
-            yield Test(stage, result, picture, left_out, commands, _hint(stage, result), change)
+            yield Test(stage, result, picture, left_out, commands, hints, change)
 
 
 def _commands(report: Report, stage: StageReport, result: TestResult, rank: int) -> list[tuple[str, str]]:
@@ -126,10 +126,6 @@ def _commands(report: Report, stage: StageReport, result: TestResult, rank: int)
         ("debug", make_command("debug", stage.stage, report.impl, rank=rank, **about)),
         ("trace for Perfetto", f"{repeat} TRACE=trace.json"),
     ]
-
-
-def _hint(stage: StageReport, result: TestResult) -> str:
-    return "\n".join(filter(None, (result.spec.hint, hint.second_hints(stage.stage).get(result.spec.name, ""))))
 
 
 def _open() -> int:
