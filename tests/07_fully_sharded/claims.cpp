@@ -97,10 +97,7 @@ const GradedTest kReduce{
      .hint =
          "on_gradient_ready() of the flat leaf calls you when all uses of the unit have added to "
          "its gradient: let go, then reduce, at once."},
-    [] {
-      judge(determined(), all_of({reduce_scatters_have_their_moment, one_is_reduced_at_a_time}),
-            no_sync_reduces_nothing);
-    }};
+    [] { judge(determined(), reduce_scatters_have_their_moment, no_sync_reduces_nothing); }};
 
 const GradedTest kWhole{
     {.name = "units_are_whole_only_when_they_are_needed",
@@ -108,7 +105,8 @@ const GradedTest kWhole{
      .hint = "List what is whole when a unit computes: itself, and those that were gathered ahead. "
              "Whatever else has memory should have been let go before."},
     [] {
-      judge_memory(all_of({units_are_gathered, units_memory_is_bounded("'s tensors")}));
+      judge_memory(all_of(
+          {units_are_gathered, units_memory_is_bounded("'s tensors"), one_is_reduced_at_a_time}));
     }};
 
 const GradedTest kHeld{
@@ -150,8 +148,8 @@ const GradedTest kNorm{
          "Add the squares of this rank's shards' gradients; one all-reduce of one float64 number "
          "makes it everybody's."},
     [] {
-      judge(bodies_of_cases(clips),
-            all_of({norm_is_that_of_all_units, values_too(), clipping_leaves_surroundings_alone}));
+      judge(bodies_of_cases(clips), all_of({where_construction_is_right(norm_is_that_of_all_units),
+                                            values_too(), clipping_leaves_surroundings_alone}));
     }};
 
 const GradedTest kStates{
