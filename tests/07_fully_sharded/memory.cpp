@@ -114,8 +114,9 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
       account.within("the shards and forward's tensors", ahead + (inside ? 0 : left), own);
       if (trains) {
         x.sum().backward();
+        // Whoever adds a mean in a callback holds it while the next one comes.
         account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
-                       shards);
+                       shards + kUnit / client.world().ranks);
         // A unit may have been gathered for a graph that is gone.
         const std::int64_t units = left + (inside ? 0 : 1) + (loop == Loop::kTwoForwards ? 1 : 0);
         account.between(

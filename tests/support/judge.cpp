@@ -142,11 +142,24 @@ std::string said_of(const Body& body, const Run& run, const std::string& finding
   return "in " + in_body(body) + with_schedule(run) + ": " + finding + describe_order(run);
 }
 
+std::string kind_of(const RankReport& culprit) {
+  switch (culprit.outcome) {
+    case RankOutcome::kTimedOut:
+      return "waits without end";
+    case RankOutcome::kThrew:
+      return culprit.reason.find("disagree") == std::string::npos ? "exception"
+                                                                  : "mismatch between ranks";
+    default:
+      return "died";
+  }
+}
+
 // That a run did not come to its end, about what its culprit did last.
 Finding ending_of(const Body& body, const Run& run) {
   const RankReports& reports = run.evidence.reports;
   const SeenList& said = run.evidence.of[reports.culprit];
-  return Finding(said_of(body, run, reports.describe())).at(said.empty() ? nullptr : &said.back());
+  return Finding(said_of(body, run, reports.describe()))
+      .at(said.empty() ? nullptr : &said.back(), kind_of(reports.ranks[reports.culprit]));
 }
 
 // A finding, and the run in which it is shown.
@@ -347,7 +360,9 @@ void judge_together(const std::vector<Body>& bodies,
     }
     if (!runs.front().whole()) {
       note_broken({body.name, {}, body.charged_to});
-      ADD_FAILURE() << "in " << in_body(body) << ": " << runs.front().evidence.reports.describe();
+      const Finding ending = ending_of(body, runs.front());
+      note_picture(picture_of(body, runs.front(), ending));
+      ADD_FAILURE() << ending.text;
       return;
     }
     all.push_back(&runs.front().evidence);
@@ -356,6 +371,7 @@ void judge_together(const std::vector<Body>& bodies,
   note_runs(finding.empty() ? 1 : 0, 1);
   if (!finding.empty()) {
     note_broken({bodies.front().name, {}, bodies.front().charged_to});
+    note_picture(picture_of(bodies.front(), runs_of(bodies.front()).front(), finding));
     ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
                   << printed_below(finding, all.front()->reports);
   }

@@ -5,9 +5,12 @@
 #include <limits>
 #include <ranges>
 #include <set>
+#include <sstream>
 #include <string_view>
 
+#include "ddp/ranks/rank_output.h"
 #include "support/chain.h"
+#include "support/settings.h"
 
 
 namespace ddp::testing {
@@ -16,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostSpans = 150;  // of a kind and rank: a page has room for some dozen pictures
+constexpr std::size_t kMostSpans = 60;  // of a kind and rank: a page has room for some dozen pictures
 constexpr std::size_t kMostArrows = 200;
 constexpr std::size_t kMostBars = 60;
 constexpr std::int64_t kOfALayer = 100'000;  // ns, where a claim has no times of its own
@@ -49,6 +52,20 @@ std::string kind_of(const Seen& seen) {
     default:
       return "from here on";
   }
+}
+
+// The line of the stage that launched an operation.
+const std::string& line_of(const Seen& launch) {
+  static std::map<std::int64_t, std::string> known = {{-1, ""}};
+  const auto [found, is_new] = known.try_emplace(launch.caller);
+  if (is_new) {
+    std::ostringstream offset;
+    offset << std::hex << launch.caller;
+    const auto places = name_places(
+        std::vector<StackFrame>{{settings().stage_library, offset.str(), "?"}});
+    found->second = places.empty() ? "" : places.front();
+  }
+  return found->second;
 }
 
 // The part of a run that is drawn.
@@ -105,7 +122,8 @@ class Window {
         if (communicates) {
           list.back().update({{"launched", each.launched_ns - begin_},
                               {"bytes", each.bytes},
-                              {"number", each.operation}});
+                              {"number", each.operation},
+                              {"line", line_of(evidence_.launch_of(rank, each.operation))}});
         }
       }
     }
@@ -127,6 +145,7 @@ class Window {
         operations.back().update({{"launched", at - begin_},
                                   {"bytes", launch.bytes},
                                   {"number", launch.operation},
+                                  {"line", line_of(launch)},
                                   {"open", true}});
       }
     }

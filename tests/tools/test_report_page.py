@@ -87,7 +87,9 @@ def test_what_comes_from_a_student_is_text(tmp_path: Path) -> None:
     assert "\x1b" not in page
 
 
-@pytest.mark.parametrize("broken", [{"charts": [{}]}, {"title": "x"}, picture(charts=3), picture(memory={"limit": "x"})])
+@pytest.mark.parametrize(
+    "broken", [{"charts": [{}]}, {"title": "x"}, picture(charts=3), picture(memory={"limit": "x"})]
+)
 def test_a_picture_that_cannot_be_drawn_is_left_out(tmp_path: Path, broken: dict[str, Any]) -> None:
     page = page_of(tmp_path, failed(picture=broken))
     assert "rank 1 waits" in page and "<svg" not in page
@@ -122,6 +124,8 @@ def test_without_jinja_the_run_says_that_there_is_no_page(tmp_path: Path, monkey
 def test_what_changed_since_the_last_complete_run(tmp_path: Path) -> None:
     (stage,) = find_stages("02")
     report = Report("assignments", "cpu", 7, [StageReport(stage, [failed()])])
-    was = report_page.before([{"extra_data": {"stage": stage.name, "test": "backward_never_waits", "status": "passed"}}])
+    was = report_page.before(
+        [{"extra_data": {"stage": stage.name, "test": "backward_never_waits", "status": "passed"}}]
+    )
     report_page.write(tmp_path / "report.html", report, was)
     assert "failed, was passed" in (tmp_path / "report.html").read_text()

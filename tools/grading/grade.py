@@ -175,7 +175,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     finally:
         files.write(report)
         lists.remember()
-        drawn = report_page.write(page, report, statuses, options.reload)
+        drawn = report_page.write(page, report, statuses, reload=options.reload)
     scorecard.summary(drawn)
     told = any(stage.build_error for stage in report.stages)
     if not told and not report.full_marks() and (note := edited_note()):

@@ -1,7 +1,8 @@
-"""Draws what a verdict's record says of one run, as inline SVG: a lane for each rank, time to the right, the fault marked.
+"""Draws one run as inline SVG: a lane for each rank, time to the right, the fault marked.
 
-The record is made by tests/support/picture.cpp, which describes its fields. Colours and type are in report.html, so that
-a reader's dark mode and printer have them, too. All texts are escaped; a number that is none is an error.
+What is drawn comes with a verdict's record: tests/support/picture.h has the fields. Colours and type are in
+report.html, so that a reader's dark mode and printer have them, too. All texts are escaped; a number that is none is an
+error.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class _Chart:
         lane, operation = int(mark["lane"]), int(mark.get("operation", -1))
         x, y, width = self._places.get((lane, operation), (self._x(mark["at"]), self._middles[lane] - ROW / 2, 0.0))
         number, text = next(self._numbers), str(mark["text"])
-        frame = f'<rect class="frame" x="{x - 2:.1f}" y="{y - 2:.1f}" width="{max(width, 4) + 4:.1f}" height="{ROW + 1}"/>'
+        frame = (
+            f'<rect class="frame" x="{x - 2:.1f}" y="{y - 2:.1f}" width="{max(width, 4) + 4:.1f}" height="{ROW + 1}"/>'
+        )
         at = self._x(mark["at"])
         line = f'<line class="instant" x1="{at:.1f}" x2="{at:.1f}" y1="{y - ROW:.1f}" y2="{y + ROW:.1f}"/>'
         badge = f'<circle class="badge" cx="{at:.1f}" cy="{y - 5:.1f}" r="8"/>' + _text(
@@ -107,7 +110,9 @@ class _Chart:
         begin, end = self._x(arrow["begin"]), self._x(arrow["end"])
         above, below = self._middles[int(arrow["from"])], self._middles[int(arrow["to"])]
         bend = 30 if kind == "waits" else 0
-        path = f"M{begin:.1f} {above:.1f}Q{(begin + end) / 2 + bend:.1f} {(above + below) / 2:.1f} {end:.1f} {below:.1f}"
+        path = (
+            f"M{begin:.1f} {above:.1f}Q{(begin + end) / 2 + bend:.1f} {(above + below) / 2:.1f} {end:.1f} {below:.1f}"
+        )
         return f'<path class="{kind}" marker-end="url(#{kind}-head)" d="{path}">{_title(str(arrow["text"]))}</path>'
 
     def _axis(self) -> str:
@@ -136,7 +141,9 @@ def memory(record: Record) -> str:
         tall = height * size / highest
         kind = "bytes over" if size > int(each.get("limit", limit)) else "bytes"
         x, width = LABEL + number * room + 1, min(90.0, max(2.0, room - 2))
-        bar = f'<rect class="{kind}" x="{x:.1f}" y="{GAP + height - tall:.1f}" width="{width:.1f}" height="{tall:.1f}"/>'
+        bar = (
+            f'<rect class="{kind}" x="{x:.1f}" y="{GAP + height - tall:.1f}" width="{width:.1f}" height="{tall:.1f}"/>'
+        )
         label = _text("tick", x + width / 2, GAP + height + 14, _fitting(str(each["name"]), room))
         title = _title(f"{each['name']}: {size:,} bytes")
         drawn.append(f'<g tabindex="0">{title}{bar}</g>{label}')
@@ -175,7 +182,9 @@ def _about(span: Record) -> str:
     said = [str(span["name"])]
     if "launched" in span:
         said.append(f"launched at {_time(span['launched'])}")
-    said.append(f"from {_time(span['begin'])}" + (", never complete" if span.get("open") else f" to {_time(span['end'])}"))
+    said.append(
+        f"from {_time(span['begin'])}" + (", never complete" if span.get("open") else f" to {_time(span['end'])}")
+    )
     if span.get("bytes"):
         said.append(f"{int(span['bytes']):,} bytes")
     return "\n".join([*said, *filter(None, [str(span.get("line", ""))])])

@@ -1,4 +1,4 @@
-"""build/grade/report.html: the scorecard of the last run, and each failed test with a picture of the run that breaks it.
+"""build/grade/report.html: the last run's scorecard, and each failed test with a picture of the run that breaks it.
 
 One file, for any browser, without the network. What comes from a student is text there, never markup. `make report`
 runs this module, which opens the page.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,14 @@ def before(tests: list[dict[str, Any]]) -> Before:
     return {(test["extra_data"]["stage"], test["extra_data"]["test"]): test["extra_data"]["status"] for test in tests}
 
 
-def write(path: Path, report: Report, before: Before, reload: bool = False) -> str:
-    """Where the page is, for whoever reads the scorecard; or why there is none, which changes no score."""
+def write(
+    path: Path, report: Report, before: Before, edit: Callable[[str], str] = short_paths, reload: bool = False
+) -> str:
+    """Where the page is, for whoever reads the scorecard; or why there is none, which changes no score. `edit`: what
+    is done to its text at last."""
     try:
         text = render("report.html", report=report, tests=list(_tests(report, before)), reload=reload)
-        replace_file(path, printable(short_paths(text), len(text)).encode())
+        replace_file(path, printable(edit(short_paths(text)), len(text)).encode())
         return f"Page with pictures: {short_paths(str(path))} (make report opens it)"
     except ImportError:
         path.unlink(missing_ok=True)
