@@ -18,7 +18,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch debug hint figures writeup ab submit reset clean distclean
+.PHONY: help setup doctor test watch debug report hint figures writeup ab submit reset clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -34,6 +34,8 @@ watch:  ## grade on every save   STAGE=02
 debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [BODY=name] [DEVICE=cuda] [GDB_ARGS=...]
 	@$(SETUP) tools.grading.other_ways.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
 	  $(call flag,SEED,seed) $(call flag,DEVICE,device) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
+report:  ## open the page of the last run, with pictures of what failed
+	@$(PYTHON3) -m tools.grading.page.report_page
 hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
 	@$(PYTHON3) -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
 figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]

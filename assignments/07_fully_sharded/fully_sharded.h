@@ -141,8 +141,8 @@ class FullySharded : public Silenceable {
 ///
 /// Between steps a rank holds for each unit its shard, and the gradient of it that the caller has
 /// not cleared; nothing grows from step to step. Within a step the model's other tensors take no
-/// more than 1 + prefetch units, and in backward four units' bytes more. (NoSync adds all units'
-/// bytes; construction and whole_parameters() may take two units more than shards and results.)
+/// more than 1 + prefetch units, and in backward four units' bytes and a shard's more. (NoSync adds
+/// all units' bytes, construction and whole_parameters() two units beside shards and results.)
 ///
 /// Throws c10::Error, before any communication, if the group is null, prefetch negative, the list
 /// of units empty; if a unit has no parameters, or none with elements, or an empty function; if a

@@ -14,7 +14,7 @@ namespace ddp::testing {
 namespace {
 
 // All communication of a step happens in finish().
-std::string only_finish_communicates(const Evidence& evidence) {
+Finding only_finish_communicates(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
     const Phase phase = launch.place.phase;
     return phase == Phase::kForward || phase == Phase::kBackward
@@ -49,7 +49,7 @@ std::string listed(const Payloads& payloads) {
 }
 
 // `all_reduces` for each step and rank.
-std::string each_step_makes(const Evidence& evidence,
+Finding each_step_makes(const Evidence& evidence,
                             const std::function<Payloads(const TrainingOfRank&)>& all_reduces,
                             const std::string& what) {
   return first_on_ranks(
@@ -87,7 +87,7 @@ Payloads payloads_of(const TrainingOfRank& training) {
   return payloads;
 }
 
-std::string order_is_fixed(const Evidence& evidence) {
+Finding order_is_fixed(const Evidence& evidence) {
   return first_on_ranks(
       evidence,
       [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) -> std::string {
@@ -99,13 +99,13 @@ std::string order_is_fixed(const Evidence& evidence) {
       });
 }
 
-std::string one_for_each(const Evidence& evidence) {
+Finding one_for_each(const Evidence& evidence) {
   return each_step_makes(
       evidence, payloads_of,
       "one all-reduce for each trainable parameter, of exactly its elements in its dtype");
 }
 
-std::string one_for_all(const Evidence& evidence) {
+Finding one_for_all(const Evidence& evidence) {
   return each_step_makes(
       evidence,
       [](const TrainingOfRank& training) {

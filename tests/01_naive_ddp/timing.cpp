@@ -23,10 +23,11 @@ constexpr std::int64_t kBackward = 200'000;  // of a layer
 constexpr std::int64_t kSlower = 7'000;      // of a layer, compared with the rank before
 
 // Communication begins when the slowest rank has finished backward.
-std::string wrong_times(const Evidence& evidence, const NetworkModel& network, bool flat) {
-  const VirtualTime time(evidence, network, compute_cost(kForward, [](std::int64_t, int rank) {
-                           return kBackward + kSlower * rank;
-                         }));
+Finding wrong_times(const Evidence& evidence, const NetworkModel& network, bool flat) {
+  const ComputeCost cost = compute_cost(
+      kForward, [](std::int64_t, int rank) { return kBackward + kSlower * rank; });
+  const VirtualTime time(evidence, network, cost);
+  Finding found;
   const TrainingOfRank& training = trainings_in(evidence).at(0).at(0);
   std::vector<std::int64_t> messages;
   for (const std::int64_t index : training.trainable) {
@@ -52,27 +53,27 @@ std::string wrong_times(const Evidence& evidence, const NetworkModel& network, b
     }
     const std::int64_t took = step.ended ? time.step_ns(number) : chain.now();
     if (took != chain.now()) {
-      return "step " + std::to_string(number) + " took " + std::to_string(took) +
+      found = "step " + std::to_string(number) + " took " + std::to_string(took) +
              " virtual ns, and should take " + std::to_string(compute) + " of computing + " +
              std::to_string(chain.now() - compute) +
              " of communication; beyond computing it took " + std::to_string(took - compute) +
              " (a smaller number: started before backward had ended, or fewer bytes; a larger "
              "one: more operations or more bytes)";
     }
+    found = with_times(std::move(found), number, chain.now(), chain, cost);
+    if (!found.empty()) {
+      break;
+    }
   }
-  return "";
+  return found;
 }
 
 Predicate steps_take_their_time(bool flat) {
-  return [flat](const Evidence& evidence) -> std::string {
+  return [flat](const Evidence& evidence) -> Finding {
     const NetworkModel fast{.alpha_ns = 10'000, .beta_ns_per_byte = 0.1};
     const NetworkModel slow{.alpha_ns = 250'000, .beta_ns_per_byte = 8.0};
-    for (const NetworkModel& network : {fast, slow}) {
-      if (std::string text = wrong_times(evidence, network, flat); !text.empty()) {
-        return text;
-      }
-    }
-    return "";
+    Finding found = wrong_times(evidence, fast, flat);
+    return found.empty() ? wrong_times(evidence, slow, flat) : found;
   };
 }
 

@@ -32,7 +32,7 @@ std::string story(const std::vector<const Seen*>& launches) {
   return list_of(launches, [](const Seen& launch) { return " was launched " + moment(launch); });
 }
 
-std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
+Finding wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
   for (const Seen* ready : step.ready) {
     if (!in_backward(*ready)) {
       continue;
@@ -46,16 +46,20 @@ std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& ste
       continue;
     }
     if (own.size() != 1 || !is_all_reduce(*own[0]) || own[0]->elements != parameter.numel()) {
-      return "after the gradient of layer " + std::to_string(ready->index) + " (" +
-             std::to_string(parameter.nbytes()) +
-             " bytes) was accumulated and before backward went on, exactly its all-reduce is to be "
-             "launched; it launched" +
-             list_of(own) + "\n  in this step:" + story(step.launches);
+      return Finding("after the gradient of layer " + std::to_string(ready->index) + " (" +
+                     std::to_string(parameter.nbytes()) +
+                     " bytes) was accumulated and before backward went on, exactly its all-reduce "
+                     "is to be launched; it launched" +
+                     list_of(own) + "\n  in this step:" + story(step.launches))
+          .at(own.empty() ? ready : own.back(),
+              own.empty() ? "missing launch" : own.size() > 1 ? "extra operation" : "");
     }
     const bool last = step.goes_on != nullptr && ready->order < step.goes_on->order;
     if (last && own[0]->order > step.goes_on->order) {
-      return describe_operation(*own[0]) +
-             " was launched when backward had already gone on, and not in the hook of its gradient";
+      return Finding(describe_operation(*own[0]) +
+                     " was launched when backward had already gone on, and not in the hook of its "
+                     "gradient")
+          .at(own[0], "launched too late");
     }
   }
   return "";
@@ -104,10 +108,10 @@ bool is_within(const Elements& some, const Elements& all) {
 
 // Outside NoSync, exactly a gradient's own all-reduce is launched between the moment that it is
 // ready and the next one's.
-std::string each_is_launched_when_ready(const Evidence& evidence) {
+Finding each_is_launched_when_ready(const Evidence& evidence) {
   return first_on_ranks(evidence,
                         [](const TrainingOfRank& training, const TrainingStep& step,
-                           std::size_t ranks) -> std::string {
+                           std::size_t ranks) -> Finding {
                           // A backward that failed, or a single rank, which need not communicate.
                           const bool exempt = !step.ended || (ranks == 1 && step.launches.empty());
                           return exempt ? "" : wrong_moment(training, step);
@@ -116,11 +120,11 @@ std::string each_is_launched_when_ready(const Evidence& evidence) {
 
 // Gradients that were computed inside NoSync only are launched by finish(), in the order of
 // `parameters`.
-std::string owed_gradients_go_in_order(const Evidence& evidence) {
+Finding owed_gradients_go_in_order(const Evidence& evidence) {
   return first_on_ranks(
       evidence,
       [](const TrainingOfRank& training, const TrainingStep& step,
-         std::size_t ranks) -> std::string {
+         std::size_t ranks) -> Finding {
         const std::set<std::int64_t> layers = owed_in(step);
         Elements launched;  // missing gradients, too, if they are
         for (const Seen* launch : step.launches) {

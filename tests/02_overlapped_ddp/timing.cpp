@@ -58,7 +58,8 @@ std::int64_t backward_ns(const Scenario& scenario, std::int64_t layer, int rank,
 struct Expected {
   std::int64_t overlapped = 0;  // both since the start of the step
   std::int64_t naive = 0;
-  std::string chain;  // its derivation, for the message
+  std::string derivation;  // for the message
+  Chain chain;
 };
 
 // f_i = max(ready_i over ranks, f_(i-1)) + cost_i, where each launch costs its rank
@@ -74,7 +75,7 @@ Expected expected_of(const Scenario& scenario, const TrainingOfRank& training,
   const auto bytes_of = [&](const Seen& ready) {
     return static_cast<std::int64_t>(training.parameter.at(ready.index).nbytes());
   };
-  std::ostringstream chain;
+  std::ostringstream derivation;
   compute([](std::size_t) { return kForward; });
   for (const Seen* ready : step.ready) {
     compute([&](std::size_t rank) {
@@ -83,7 +84,7 @@ Expected expected_of(const Scenario& scenario, const TrainingOfRank& training,
     const std::int64_t launched = overlapped.launch();
     const std::int64_t ends = overlapped.carry(c10d::OpType::ALLREDUCE, bytes_of(*ready), launched);
     if (step.ready.size() < 10) {
-      chain << "\n    layer " << ready->index << ": launched everywhere at " << launched
+      derivation << "\n    layer " << ready->index << ": launched everywhere at " << launched
             << ", costs "
             << cost_ns(scenario.network, c10d::OpType::ALLREDUCE, bytes_of(*ready), world_size)
             << ", ends at " << ends;
@@ -92,7 +93,7 @@ Expected expected_of(const Scenario& scenario, const TrainingOfRank& training,
   for (const Seen* ready : step.ready) {
     naive.wait(naive.run(c10d::OpType::ALLREDUCE, bytes_of(*ready)));
   }
-  return {overlapped.network_is_free(), naive.now(), chain.str()};
+  return {overlapped.network_is_free(), naive.now(), derivation.str(), overlapped};
 }
 
 std::string diagnosis(std::int64_t took, const Expected& expected) {
@@ -110,17 +111,19 @@ std::string diagnosis(std::int64_t took, const Expected& expected) {
                "inside backward, or more is communicated than the gradients";
 }
 
-std::string wrong_times(const Evidence& evidence, const Scenario& scenario) {
+Finding wrong_times(const Evidence& evidence, const Scenario& scenario) {
   const int world_size = evidence.world.ranks;
   if (world_size == 1 && scenario.network.launch_overhead_ns > 0) {
     return "";  // a single rank need not launch anything
   }
-  const VirtualTime time(evidence, scenario.network,
-                         compute_cost(kForward, [&](std::int64_t layer, int rank) {
-                           return backward_ns(scenario, layer, rank, world_size);
-                         }));
+  const ComputeCost cost =
+      compute_cost(kForward, [&scenario, world_size](std::int64_t layer, int rank) {
+        return backward_ns(scenario, layer, rank, world_size);
+      });
+  const VirtualTime time(evidence, scenario.network, cost);
   const TrainingsByModel& trainings = trainings_in(evidence);
   const TrainingOfRank& training = trainings.at(0).at(0);
+  Finding found;
   for (const auto& [number, step] : training.steps) {
     const bool accumulates =
         std::ranges::any_of(step.ready, [](const Seen* ready) { return ready->place.no_sync; });
@@ -133,21 +136,24 @@ std::string wrong_times(const Evidence& evidence, const Scenario& scenario) {
       std::ostringstream text;
       text << "step " << number << " took " << took << " virtual ns, and should take "
            << expected.overlapped << " (" << scenario.name
-           << ")\n  diagnosis: " << diagnosis(took, expected) << "\n  the chain:" << expected.chain
+           << ")\n  diagnosis: " << diagnosis(took, expected) << "\n  the chain:" << expected.derivation
            << "\n  naive DDP would take " << expected.naive;
-      return text.str();
+      found = text.str();
+    }
+    found = with_times(std::move(found), number, expected.overlapped, expected.chain, cost);
+    if (!found.empty()) {
+      break;
     }
   }
-  return "";
+  return found;
 }
 
-std::string steps_take_the_chain(const Evidence& evidence) {
+Finding steps_take_the_chain(const Evidence& evidence) {
+  Finding found;
   for (const Scenario& scenario : scenarios()) {
-    if (std::string text = wrong_times(evidence, scenario); !text.empty()) {
-      return text;
-    }
+    found = found.empty() ? wrong_times(evidence, scenario) : found;
   }
-  return "";
+  return found;
 }
 
 const GradedTest kStepTime{

@@ -81,7 +81,7 @@ std::string diagnosis(const std::vector<Payload>& actual, const std::vector<Payl
 
 // `check` of every step that has ended, on every rank. One rank has nobody to reduce with, and doing
 // nothing with nothing does no harm.
-std::string first_in_buckets(const Evidence& evidence, const CheckOfStep& check) {
+Finding first_in_buckets(const Evidence& evidence, const CheckOfStep& check) {
   return first_on_ranks(
       evidence, [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) {
         const bool idle = step.launches.empty() && (ranks == 1 || step.ready.empty());
@@ -89,7 +89,7 @@ std::string first_in_buckets(const Evidence& evidence, const CheckOfStep& check)
       });
 }
 
-std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
+Finding wrong_moment(const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
   const std::vector<Bucket> buckets = buckets_of(training);
   const std::vector<Turn> turns = turns_of(step, layers_by_bucket(buckets));
   std::vector<const Seen*> launches = step.launches;
@@ -107,12 +107,15 @@ std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& ste
     const Seen* complete = turns[b].complete;
     const bool in_finish = launched.place.phase == Phase::kFinish;
     if (!in_finish && (complete == nullptr || launched.order < complete->order)) {
-      return name_of(buckets, b) + ", was launched before its last gradient was ready";
+      return Finding(name_of(buckets, b) + ", was launched before its last gradient was ready")
+          .at(&launched, "launched too early");
     }
     if (const std::string late = late_for(turns[b], launched); !late.empty()) {
-      return name_of(buckets, b) + ", was launched too late: it was complete, and its turn, with " +
-             "the gradient of " + layer(turns[b].due->index) + ", but " + late +
-             " before it was launched";
+      return Finding(name_of(buckets, b) +
+                     ", was launched too late: it was complete, and its turn, with " +
+                     "the gradient of " + layer(turns[b].due->index) + ", but " + late +
+                     " before it was launched")
+          .at(&launched, "launched too late");
     }
   }
   return "";
@@ -154,7 +157,7 @@ std::vector<std::vector<std::int64_t>> layers_by_bucket(const std::vector<Bucket
   return layers;
 }
 
-std::string plan_is_wrong(const Evidence& evidence) {
+Finding plan_is_wrong(const Evidence& evidence) {
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     for (const TrainingOfRank& training : ranks) {
       const auto found = training.others.find("plan");
@@ -181,14 +184,15 @@ std::string plan_is_wrong(const Evidence& evidence) {
   return "";
 }
 
-std::string each_bucket_once(const Evidence& evidence) {
+Finding each_bucket_once(const Evidence& evidence) {
   return first_in_buckets(
-      evidence, [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
+      evidence, [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) -> Finding {
         for (const Seen* launch : step.launches) {
           const bool ours =
               launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
           if (ours && !launch->place.no_sync && !is_all_reduce(*launch) && launch->bytes > 0) {
-            return describe_operation(*launch) + " is neither needed nor allowed";
+            return Finding(describe_operation(*launch) + " is neither needed nor allowed")
+                .at(launch, "extra operation");
           }
         }
         std::vector<Payload> actual = payloads_of(step.launches);
@@ -203,7 +207,7 @@ std::string each_bucket_once(const Evidence& evidence) {
       });
 }
 
-std::string in_plan_order(const Evidence& evidence) {
+Finding in_plan_order(const Evidence& evidence) {
   return first_in_buckets(
       evidence, [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
         const std::vector<Payload> actual = payloads_of(step.launches);
@@ -217,7 +221,7 @@ std::string in_plan_order(const Evidence& evidence) {
       });
 }
 
-std::string rest_is_launched_before_it_is_awaited(const Evidence& evidence) {
+Finding rest_is_launched_before_it_is_awaited(const Evidence& evidence) {
   return first_in_buckets(
       evidence, [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
         std::vector<const Seen*> launches = step.launches;
@@ -228,37 +232,42 @@ std::string rest_is_launched_before_it_is_awaited(const Evidence& evidence) {
           // Another thread may wait for each as soon as it is launched.
           if (wait != nullptr && wait->home && wait->order < last->order &&
               wait->place.phase == Phase::kFinish) {
-            return "finish() waited for " + describe_operation(*launch) + " before it launched " +
-                   describe_operation(*last) + ": those that are left can be on their way together";
+            return Finding("finish() waited for " + describe_operation(*launch) +
+                           " before it launched " + describe_operation(*last) +
+                           ": those that are left can be on their way together")
+                .at(last, "launched too late");
           }
         }
-        return std::string();
+        return Finding();
       });
 }
 
-std::string with_its_last_gradient(const Evidence& evidence) {
+Finding with_its_last_gradient(const Evidence& evidence) {
   return first_in_buckets(evidence, wrong_moment);
 }
 
-std::string after_backward_one_by_one(const Evidence& evidence) {
+Finding after_backward_one_by_one(const Evidence& evidence) {
   return first_in_buckets(evidence, [&](const TrainingOfRank& training, const TrainingStep& step,
                                         std::size_t) {
     const Seen* before = nullptr;
     for (const Seen* launch : step.launches) {
       if (launch->place.phase != Phase::kFinish) {
-        return describe_operation(*launch) + " was launched before finish(), with overlap = false";
+        return Finding(describe_operation(*launch) +
+                       " was launched before finish(), with overlap = false")
+            .at(launch, "launched too early");
       }
       if (before != nullptr) {
         const Seen* done = first_of(evidence, training.rank, before->operation, EventKind::kDone);
         if (done == nullptr || done->order > launch->order) {
-          return describe_operation(*launch) + " was launched before " +
-                 describe_operation(*before) + " was complete: with overlap = false they are " +
-                 "blocking, one after the other";
+          return Finding(describe_operation(*launch) + " was launched before " +
+                         describe_operation(*before) + " was complete: with overlap = false they " +
+                         "are blocking, one after the other")
+              .at(launch, "launched too early");
         }
       }
       before = launch;
     }
-    return std::string();
+    return Finding();
   });
 }
 

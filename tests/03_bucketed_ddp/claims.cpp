@@ -15,10 +15,10 @@ namespace ddp::testing {
 namespace {
 
 // All flat tensors together take no more than the gradients' bytes and one bucket.
-std::string memory_is_bounded(const Evidence& evidence) {
+Finding memory_is_bounded(const Evidence& evidence) {
   constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
   std::int64_t limit = 0;                  // of each rank, which says it first
-  const auto describe = [&](const Seen& fact, int rank) -> std::string {
+  const auto describe = [&](const Seen& fact, int rank) -> Finding {
     limit = fact.text == "bytes: limit" ? fact.number : limit;
     return fact.text.starts_with("bytes: ") && fact.number > limit + kNumbers
                ? "rank " + std::to_string(rank) + ": " + fact.text.substr(7) + " " +
@@ -28,12 +28,12 @@ std::string memory_is_bounded(const Evidence& evidence) {
                      "together: the gradients' bytes and one bucket"
                : "";
   };
-  const std::string above = first_event(evidence, EventKind::kFact, describe);
+  const Finding above = first_event(evidence, EventKind::kFact, describe);
   return above.empty() ? nothing_grows(evidence) : above;
 }
 
 // In evidence without Trainings: something was reduced at all.
-std::string something_is_reduced(const Evidence& evidence) {
+Finding something_is_reduced(const Evidence& evidence) {
   const bool reduced = std::ranges::any_of(evidence.of, [](const auto& said) {
     return std::ranges::any_of(said, [](const Seen& seen) { return is_all_reduce(seen); });
   });

@@ -400,7 +400,7 @@ std::string rule_of(const std::string& broken) {
 }
 
 // The first plan that breaks each rule.
-std::string wrong_plans(const Evidence& evidence) {
+Finding wrong_plans(const Evidence& evidence) {
   const std::vector<PlanCase> cases = all_cases();
   std::set<std::string> rules;
   std::string text;
@@ -417,7 +417,7 @@ std::string wrong_plans(const Evidence& evidence) {
   return text;
 }
 
-std::string impure(const Evidence& evidence) {
+Finding impure(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& seen, int) -> std::string {
     const std::string_view what = seen.text;
     if (what == "peak bytes" && seen.number > kNothingMuch) {

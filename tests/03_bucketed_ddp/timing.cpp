@@ -24,8 +24,7 @@ namespace ddp::testing {
 namespace {
 
 // Bucket b ends at f_b = max(its launch on the last rank, f_(b-1)) + its cost.
-std::int64_t chain_of(const std::vector<TrainingOfRank>& ranks, int step,
-                      const NetworkModel& network) {
+Chain chain_of(const std::vector<TrainingOfRank>& ranks, int step, const NetworkModel& network) {
   const std::vector<Bucket> buckets = buckets_of(ranks[0]);
   Chain chain(network, ranks.size());
   const auto launched = chain.launch_in_backward(ranks, step, layers_by_bucket(buckets));
@@ -33,13 +32,13 @@ std::int64_t chain_of(const std::vector<TrainingOfRank>& ranks, int step,
     chain.carry(c10d::OpType::ALLREDUCE, buckets[b].bytes, launched[b]);
   }
   chain.wait(chain.network_is_free());
-  return chain.now();
+  return chain;
 }
 
 // Without overlap: backward, then one bucket after another. No clock sees a wait by future: then
 // launches may follow each other at once.
-std::int64_t blocking_chain_of(const std::vector<TrainingOfRank>& ranks, int step,
-                               const NetworkModel& network, bool by_futures) {
+Chain blocking_chain_of(const std::vector<TrainingOfRank>& ranks, int step,
+                        const NetworkModel& network, bool by_futures) {
   Chain chain(network, ranks.size());
   chain.launch_in_backward(ranks, step, {});
   for (const Bucket& bucket : buckets_of(ranks[0])) {
@@ -47,31 +46,40 @@ std::int64_t blocking_chain_of(const std::vector<TrainingOfRank>& ranks, int ste
     chain.wait(by_futures ? 0 : ends);
   }
   chain.wait(chain.network_is_free());
-  return chain.now();
+  return chain;
 }
 
-std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
+Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const auto& ranks = trainings_in(evidence).at(0);
-  const VirtualTime time(evidence, network, layer_times(ranks[0]));
+  const ComputeCost cost = layer_times(ranks[0]);
+  const VirtualTime time(evidence, network, cost);
   const bool overlap = ranks[0].others.contains("overlap");
+  Finding found;
   for (const auto& [number, step] : ranks[0].steps) {
     if (!step.ended) {
       continue;
     }
-    const std::int64_t expected = overlap ? chain_of(ranks, number, network)
-                                          : blocking_chain_of(ranks, number, network, false);
+    Chain chain = overlap ? chain_of(ranks, number, network)
+                          : blocking_chain_of(ranks, number, network, false);
     const std::int64_t took = time.step_ns(number);
-    const bool futures = !overlap && took == blocking_chain_of(ranks, number, network, true);
-    if (took != expected && !futures) {
-      return off_the_chain(
-          number, took, expected, "launches",
+    if (Chain futures = blocking_chain_of(ranks, number, network, true);
+        !overlap && took == futures.now()) {
+      chain = std::move(futures);
+    }
+    if (took != chain.now()) {
+      found = off_the_chain(
+          number, took, chain.now(), "launches",
           "a launch that is late, a wait within backward, or another operation, such as a barrier");
     }
+    found = with_times(std::move(found), number, chain.now(), chain, cost);
+    if (!found.empty()) {
+      break;
+    }
   }
-  return "";
+  return found;
 }
 
-std::string steps_take_the_chain(const Evidence& evidence) {
+Finding steps_take_the_chain(const Evidence& evidence) {
   return on_each_network(
       [&](const NetworkModel& network) { return wrong_time(evidence, network); });
 }
@@ -266,8 +274,8 @@ const GradedTest kReducer{
       for (const int ranks : {2, 3}) {
         for (const std::int64_t cap : {1, 2'000, 8'000, 1 << 20}) {
           judge_together({ours(cap, ranks), reducers(cap, ranks)}, [](const auto& both) {
-            if (std::string text = every_step_reduces(*both[0]); !text.empty()) {
-              return text;
+            if (const Finding found = every_step_reduces(*both[0]); !found.empty()) {
+              return found.text;
             }
             for (const NetworkModel& network :
                  {NetworkModel{.alpha_ns = 500, .beta_ns_per_byte = 0.5, .launch_overhead_ns = 200},

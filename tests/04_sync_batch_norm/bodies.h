@@ -190,12 +190,12 @@ std::vector<Body> misuse();
 /// What is in use between forward and backward, and after many steps.
 std::vector<Body> memory();
 /// What is too much of that, in all cases.
-std::string little_is_kept(const Evidence& evidence);
+Finding little_is_kept(const Evidence& evidence);
 
 /// A network in training.
 std::vector<Body> networks();
 /// What is wrong with it in the end: it is compared with training in one process.
-std::string network_is_trained_as_by_one(const Evidence& evidence);
+Finding network_is_trained_as_by_one(const Evidence& evidence);
 
 // How the lists are written.
 

@@ -29,7 +29,7 @@ bool is_libtorchs_backward(const std::string& name) {
          !name.ends_with("batch_norm_backward_elemt");
 }
 
-std::string backward_is_its_own(const Batch& batch) {
+Finding backward_is_its_own(const Batch& batch) {
   for (const UseOnRank& use : batch) {
     for (const std::string& fact : use.facts) {
       if (fact.starts_with("called: ") && is_libtorchs_backward(fact)) {
@@ -41,8 +41,8 @@ std::string backward_is_its_own(const Batch& batch) {
   return "";
 }
 
-std::string modules_have_the_names(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kThrew, [](const Seen& said, int rank) -> std::string {
+Finding modules_have_the_names(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kThrew, [](const Seen& said, int rank) -> Finding {
     const std::string_view call = said.text;
     if (!call.starts_with("state: ") || call.substr(7) == said.detail) {
       return "";
@@ -55,7 +55,7 @@ std::string modules_have_the_names(const Evidence& evidence) {
 // --- Errors ---
 
 // The running statistics are as they were before calls that must throw.
-std::string errors_change_nothing(const Evidence& evidence) {
+Finding errors_change_nothing(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::map<std::string, at::Tensor> before;
     std::string call;
@@ -84,7 +84,7 @@ std::string errors_change_nothing(const Evidence& evidence) {
 }
 
 // The count travels with the only collective, and the error needs no other.
-std::string an_error_takes_one_collective(const Evidence& evidence) {
+Finding an_error_takes_one_collective(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     bool known = false;  // the count
     const Seen* later = nullptr;
@@ -104,8 +104,8 @@ std::string an_error_takes_one_collective(const Evidence& evidence) {
   return "";
 }
 
-std::string too_few_values_are_refused(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kThrew, [](const Seen& threw, int rank) -> std::string {
+Finding too_few_values_are_refused(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kThrew, [](const Seen& threw, int rank) -> Finding {
     const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
     const std::string_view exception = threw.detail;
     if (exception.empty()) {

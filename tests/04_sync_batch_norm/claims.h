@@ -57,14 +57,14 @@ struct Expected {
 Expected expected(const Batch& batch, const UseOnRank& use, const std::string& name);
 
 /// What is wrong with the tensors of these names, of one use; or nothing.
-std::string wrong_values(const Batch& batch, const std::vector<std::string>& names);
+Finding wrong_values(const Batch& batch, const std::vector<std::string>& names);
 
 // Claims: each says what is wrong, or nothing.
 
 enum Mode { kEvaluation, kTraining };
 
 /// What `check` finds in the first batch of a mode.
-Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check);
+Predicate in_batches(Mode mode, std::function<Finding(const Batch&)> check);
 
 /// Tensors of these names are right; without any, all tensors are.
 Predicate right(Mode mode, const std::vector<std::string>& names = {});
@@ -72,20 +72,20 @@ Predicate right(Mode mode, const std::vector<std::string>& names = {});
 Predicate all_right();
 
 /// These keep what does nothing from passing claims that something does not happen.
-std::string something_is_normalized(const Batch& batch);
-std::string something_is_communicated(const Evidence& evidence);
+Finding something_is_normalized(const Batch& batch);
+Finding something_is_communicated(const Evidence& evidence);
 
 /// Forward in training changes running statistics and counter, in place; nothing else changes.
-std::string nothing_else_changes(const Batch& batch);
+Finding nothing_else_changes(const Batch& batch);
 /// The running statistics have the same bits.
-std::string same_on_all_ranks(const Batch& batch);
+Finding same_on_all_ranks(const Batch& batch);
 
-std::string one_collective_each_way(const Batch& batch);
-std::string nothing_is_left_in_flight(const Evidence& evidence);
-std::string life_is_silent(const Evidence& evidence);
-std::string evaluation_is_silent(const Batch& batch);
+Finding one_collective_each_way(const Batch& batch);
+Finding nothing_is_left_in_flight(const Evidence& evidence);
+Finding life_is_silent(const Evidence& evidence);
+Finding evaluation_is_silent(const Batch& batch);
 /// Makes claims on what evaluation computes meaningless.
-std::string evaluation_communicates(const Evidence& evidence);
-std::string graph_keeps_the_group(const Evidence& evidence);
+Finding evaluation_communicates(const Evidence& evidence);
+Finding graph_keeps_the_group(const Evidence& evidence);
 
 }  // namespace ddp::testing

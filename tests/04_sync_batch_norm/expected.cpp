@@ -337,7 +337,7 @@ Expected expected(const Batch& batch, const UseOnRank& use, const std::string& n
   return running(terms, use, name);
 }
 
-std::string wrong_values(const Batch& batch, const std::vector<std::string>& names) {
+Finding wrong_values(const Batch& batch, const std::vector<std::string>& names) {
   for (const UseOnRank& use : batch) {
     for (const std::string& name : names) {
       const auto [value, tolerance] = expected(batch, use, name);
@@ -352,8 +352,9 @@ std::string wrong_values(const Batch& batch, const std::vector<std::string>& nam
       const Subject subject{describe(batch, use) + ": the " + name, static_cast<int>(batch.size())};
       const auto result = is_close(subject, actual, value, tolerance);
       if (!result) {
-        return result.message() + diagnosis(batch, use, name, actual, value) +
-               tolerance_in_words(use);
+        Finding finding = result.difference();
+        finding.text += diagnosis(batch, use, name, actual, value) + tolerance_in_words(use);
+        return finding;
       }
     }
   }

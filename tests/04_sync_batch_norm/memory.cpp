@@ -153,7 +153,7 @@ std::string as_tensors(std::int64_t bytes, std::int64_t input_bytes) {
 }  // namespace
 
 // All cases at once: whoever sees one at a time mends one at a time.
-std::string little_is_kept(const Evidence& evidence) {
+Finding little_is_kept(const Evidence& evidence) {
   constexpr std::int64_t kFewNumbers = 65'536;  // and autograd's nodes
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::string cases;

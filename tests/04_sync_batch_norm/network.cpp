@@ -113,7 +113,7 @@ std::vector<Body> networks() {
                     train_together);
 }
 
-std::string network_is_trained_as_by_one(const Evidence& evidence) {
+Finding network_is_trained_as_by_one(const Evidence& evidence) {
   const std::vector<at::Tensor> expected = train_alone(evidence.world.ranks);
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     for (const Seen& seen : evidence.of[rank]) {
@@ -127,7 +127,7 @@ std::string network_is_trained_as_by_one(const Evidence& evidence) {
         const auto result =
             is_close({name, evidence.world.ranks}, seen.value, right, (1 + right.abs()) * 1e-8);
         if (!result) {
-          return result.message();
+          return result.difference();
         }
       }
     }

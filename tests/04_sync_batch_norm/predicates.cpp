@@ -18,7 +18,7 @@ const std::vector<std::string> kAll = {"output",
                                        "gradient of the weight",
                                        "gradient of the bias"};
 
-std::string changed(const Batch& batch, const UseOnRank& use, const std::string& name) {
+Finding changed(const Batch& batch, const UseOnRank& use, const std::string& name) {
   const bool is_state = std::ranges::find(kState, name) != kState.end();
   const bool comes_later = name == "output" || name == "upstream";
   at::Tensor before = use.at(name, comes_later ? kAfterForward : kBefore);
@@ -31,7 +31,7 @@ std::string changed(const Batch& batch, const UseOnRank& use, const std::string&
       const Subject subject{describe(batch, use) + ": after " + when[moment] + " the " + name +
                             ", which nobody may change,"};
       if (const auto same = is_bitwise_equal(subject, now, before); !same) {
-        return same.message();
+        return same.difference();
       }
     }
     before = now.defined() && moment == kAfterForward ? now : before;
@@ -52,22 +52,26 @@ std::vector<const Seen*> with_data(std::vector<const Seen*> launches) {
   return launches;
 }
 
-std::string wrong_launches(const std::vector<const Seen*>& launches, int due, std::int64_t most,
+Finding wrong_launches(const std::vector<const Seen*>& launches, int due, std::int64_t most,
                            std::size_t ranks) {
   const auto sent = with_data(launches);
   const bool alone = ranks == 1 && sent.empty();
   if (due == 0 && !sent.empty()) {
-    return " communicated, and nobody needs it:" + list_of(sent);
+    return Finding(" communicated, and nobody needs it:" + list_of(sent))
+        .at(sent.front(), "extra operation");
   }
   if (!alone &&
       (static_cast<int>(sent.size()) != due || (due > 0 && c10d::isP2POp(sent[0]->type)))) {
-    return " should be one collective; here it was:" + list_of(sent);
+    return Finding(" should be one collective; here it was:" + list_of(sent))
+        .at(sent.empty() ? nullptr : sent.back(),
+            static_cast<int>(sent.size()) > due ? "extra operation" : "");
   }
   const auto elsewhere =
       std::ranges::find_if(launches, [](const Seen* launch) { return !launch->home; });
   if (elsewhere != launches.end()) {
-    return " launched " + describe_operation(**elsewhere) +
-           " on another thread than the one that runs it";
+    return Finding(" launched " + describe_operation(**elsewhere) +
+                   " on another thread than the one that runs it")
+        .at(*elsewhere);
   }
   const auto large =
       std::ranges::find_if(sent, [&](const Seen* launch) { return numbers_in(*launch) > most; });
@@ -78,8 +82,18 @@ std::string wrong_launches(const std::vector<const Seen*>& launches, int due, st
 
 }  // namespace
 
+namespace {
+
+// The last operation of a use; null if it has none.
+const Seen* last_of(const UseOnRank& use) {
+  const auto& launches = use.backward.empty() ? use.forward : use.backward;
+  return launches.empty() ? nullptr : launches.back();
+}
+
+}  // namespace
+
 // What `check` finds in the first batch of a mode; in the first of float64, if the others are right.
-Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check) {
+Predicate in_batches(Mode mode, std::function<Finding(const Batch&)> check) {
   return [mode, check = std::move(check)](const Evidence& evidence) -> Finding {
     Finding of_float64;
     bool right = false;  // of another dtype
@@ -87,13 +101,13 @@ Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check) 
       const bool is_float64 = batch[0].at("input", kBefore).scalar_type() == at::kDouble;
       const bool known = is_float64 && !of_float64.empty();
       const bool of_mode = batch[0].training == (mode == kTraining);
-      if (std::string text = of_mode && !known ? check(batch) : ""; !text.empty()) {
+      if (Finding finding = of_mode && !known ? check(batch) : Finding(); !finding.empty()) {
+        finding = std::move(finding).or_at(last_of(batch[0]));
         if (!is_float64) {
-          Finding finding(text);
           finding.elsewhere = {kFloat64};
           return finding;
         }
-        of_float64.text = text;
+        of_float64 = std::move(finding);
         of_float64.rare = {kFloat64};
       } else {
         right = right || (of_mode && !is_float64);
@@ -113,7 +127,7 @@ Predicate right(Mode mode, const std::vector<std::string>& names) {
 Predicate all_right() { return all_of({right(kTraining), right(kEvaluation)}); }
 
 // What does nothing communicates nothing, changes nothing and calls no one.
-std::string something_is_normalized(const Batch& batch) {
+Finding something_is_normalized(const Batch& batch) {
   for (const UseOnRank& use : batch) {
     const at::Tensor input = use.at("input", kBefore);
     if (input.numel() > 0 && is_bitwise_equal({}, use.at("output", kAfterForward), input)) {
@@ -123,17 +137,17 @@ std::string something_is_normalized(const Batch& batch) {
   return "";
 }
 
-std::string something_is_communicated(const Evidence& evidence) {
+Finding something_is_communicated(const Evidence& evidence) {
   const bool silent =
       std::ranges::any_of(evidence.launches, [](const auto& l) { return l.empty(); });
   return silent && evidence.world.ranks > 1 ? "a rank communicated nothing" : "";
 }
 
 // Running statistics and counter are changed by forward in training, in place; nothing else is.
-std::string nothing_else_changes(const Batch& batch) {
+Finding nothing_else_changes(const Batch& batch) {
   for (const UseOnRank& use : batch) {
     for (const auto& [name, moments] : use.tensors) {
-      if (std::string text = changed(batch, use, name); !text.empty()) {
+      if (Finding text = changed(batch, use, name); !text.empty()) {
         return text;
       }
     }
@@ -153,21 +167,21 @@ std::string nothing_else_changes(const Batch& batch) {
 }
 
 // Sums in a different order on each rank would not have the same bits.
-std::string same_on_all_ranks(const Batch& batch) {
+Finding same_on_all_ranks(const Batch& batch) {
   for (const UseOnRank& use : batch) {
     for (const std::string& name : {"running_mean", "running_var"}) {
       const Subject subject{describe(batch, use) + ": the " + name + ", compared with rank " +
                             std::to_string(batch[0].rank) + "'s,"};
       const at::Tensor first = batch[0].at(name, kAfterForward);
       if (const auto same = is_bitwise_equal(subject, use.at(name, kAfterForward), first); !same) {
-        return same.message();
+        return same.difference();
       }
     }
   }
   return "";
 }
 
-std::string one_collective_each_way(const Batch& batch) {
+Finding one_collective_each_way(const Batch& batch) {
   for (const UseOnRank& use : batch) {
     const std::int64_t channels = use.at("input", kBefore).size(1);
     auto text = wrong_launches(use.forward, 1, 2 * channels + 1, batch.size());
@@ -184,24 +198,25 @@ std::string one_collective_each_way(const Batch& batch) {
   return "";
 }
 
-std::string evaluation_is_silent(const Batch& batch) {
+Finding evaluation_is_silent(const Batch& batch) {
   for (const UseOnRank& use : batch) {
     for (const auto* launches : {&use.forward, &use.backward}) {
       if (!launches->empty()) {
-        return describe(batch, use) + " communicated:" + list_of(*launches);
+        return Finding(describe(batch, use) + " communicated:" + list_of(*launches))
+            .at(launches->front(), "extra operation");
       }
     }
   }
   return "";
 }
 
-std::string evaluation_communicates(const Evidence& evidence) {
+Finding evaluation_communicates(const Evidence& evidence) {
   return in_batches(kEvaluation, evaluation_is_silent)(evidence).empty()
              ? ""
              : "evaluation communicates, which another test reports";
 }
 
-std::string life_is_silent(const Evidence& evidence) {
+Finding life_is_silent(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
     const bool construction = launch.place.phase == Phase::kConstruction;
     return construction || launch.place.phase == Phase::kEnd
@@ -211,7 +226,7 @@ std::string life_is_silent(const Evidence& evidence) {
   });
 }
 
-std::string nothing_is_left_in_flight(const Evidence& evidence) {
+Finding nothing_is_left_in_flight(const Evidence& evidence) {
   std::vector<std::set<std::int64_t>> done(evidence.of.size());
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     for (const Seen& seen : evidence.of[rank]) {
@@ -229,7 +244,7 @@ std::string nothing_is_left_in_flight(const Evidence& evidence) {
   });
 }
 
-std::string graph_keeps_the_group(const Evidence& evidence) {
+Finding graph_keeps_the_group(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
     if (fact.text == "the group is there still") {
       return where(fact, rank) +

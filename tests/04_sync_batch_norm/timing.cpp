@@ -43,8 +43,8 @@ bool all_waited(const Evidence& evidence, const UseOnRank& use) {
 
 // The collectives that carry data synchronize the ranks: the slowest rank's computation, and then
 // one after the other.
-std::string wrong_time(const Evidence& evidence, const Batch& batch, const NetworkModel& network,
-                       std::int64_t took) {
+Finding wrong_time(const Evidence& evidence, const Batch& batch, const NetworkModel& network,
+                   std::int64_t took) {
   const UseOnRank& slowest = batch.back();
   std::int64_t expected =
       3'000 + 500 * slowest.rank + slowest.backwards * (4'000 + 700 * slowest.rank);
@@ -61,20 +61,24 @@ std::string wrong_time(const Evidence& evidence, const Batch& batch, const Netwo
   }
   const bool exact =
       std::ranges::all_of(batch, [&](const UseOnRank& use) { return all_waited(evidence, use); });
+  Finding found;
+  found.times = Finding::Times{batch[0].number, expected, network, compute_ns, {}};
   if (took == expected || (took < expected && !exact)) {
-    return "";
+    return found;
   }
-  return describe(batch, slowest) +
+  found.text = describe(batch, slowest) +
          ": virtual ns of forward and backward: " + std::to_string(took) +
          "; computing on the slowest rank, and the collectives with data " +
          "one after the other, take " + std::to_string(expected) +
          (took > expected ? " (longer: another operation, such as a barrier)"
                           : " (shorter: not waited for?)") +
          "; launched was:" + list_of(launches);
+  return found;
 }
 
-std::string time_is_that_of_the_collectives(const Evidence& evidence) {
+Finding time_is_that_of_the_collectives(const Evidence& evidence) {
   const auto& batches = batches_in(evidence);
+  Finding found;
   for (const NetworkModel& network :
        {NetworkModel{.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
         NetworkModel{.alpha_ns = 20'000, .beta_ns_per_byte = 2.0, .launch_overhead_ns = 700}}) {
@@ -83,13 +87,13 @@ std::string time_is_that_of_the_collectives(const Evidence& evidence) {
       if (!batch[0].training) {
         continue;
       }
-      auto text = wrong_time(evidence, batch, network, time.step_ns(batch[0].number));
-      if (!text.empty()) {
-        return text;
+      found = wrong_time(evidence, batch, network, time.step_ns(batch[0].number));
+      if (!found.empty()) {
+        return found;
       }
     }
   }
-  return "";
+  return found;
 }
 
 // Those in which all ranks go through the same uses, one after another.

@@ -21,7 +21,7 @@ CheckOfCall sums_of(bool strided) {
 constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parameters";
 
 // Data that only collectives of the group have moved are not the ring's, however right.
-std::string taken_from_the_group(const Evidence& evidence) {
+Finding taken_from_the_group(const Evidence& evidence) {
   const auto messages = [](const Seen& launch, int) {
     return c10d::isP2POp(launch.type) ? "some" : "";
   };
@@ -42,15 +42,16 @@ const Predicate kWrongSums = all_of({taken_from_the_group, in_each_call(wrong_su
 const Predicate kSendsNothing = all_of({taken_from_the_group, in_each_call(sends_nothing)});
 
 // A call after errors is as right as the one before them, if there was one.
-std::string wrong_after_an_error(const Evidence& evidence) {
+Finding wrong_after_an_error(const Evidence& evidence) {
   const auto& calls = calls_in(evidence);
   const bool wrong_anyway = calls.size() > 1 && !wrong_sum(calls.front()).empty();
-  const std::string text = calls.empty() || wrong_anyway ? "" : wrong_sum(calls.back());
-  return text.empty() ? "" : "after an error, in a call that is right: " + text;
+  Finding found = calls.empty() || wrong_anyway ? Finding() : wrong_sum(calls.back());
+  return found.empty() ? found
+                       : std::string("after an error, in a call that is right: ") + std::move(found);
 }
 
 // In calls of which only operations are told, too.
-std::string messages_only(const Evidence& evidence) {
+Finding messages_only(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
     return c10d::isP2POp(launch.type)
                ? ""

@@ -63,7 +63,7 @@ std::int64_t HeapWatch::end() {
   return std::max(peak_bytes.load(), heap_ + tensors_.peak_bytes() - tensors_before_);
 }
 
-std::string uses_much_memory(const Evidence& evidence) {
+Finding uses_much_memory(const Evidence& evidence) {
   std::map<int, std::int64_t> before;  // the first call, by rank
   std::int64_t chunk = 0;              // the largest so far, which may be kept
   for (const CallOfGroup& call : calls_in(evidence)) {
@@ -73,7 +73,7 @@ std::string uses_much_memory(const Evidence& evidence) {
     chunk = std::max(chunk, chunk_bytes(call)[0]);
     const auto bytes = static_cast<std::int64_t>(call.ranks[0].input().nbytes());
     const std::int64_t allowed = chunk + (call.strided() ? 2 * bytes : 0);
-    const CheckOfRank check = [&](const auto&, const CallOfRank& rank) -> std::string {
+    const CheckOfRank check = [&](const auto&, const CallOfRank& rank) -> Finding {
       const auto first = before.emplace(rank.rank, rank.facts.at("heap before")).first;
       const auto peak = rank.facts.find("heap peak");
       const std::int64_t used = peak == rank.facts.end() ? 0 : peak->second - first->second;
@@ -93,7 +93,7 @@ std::string uses_much_memory(const Evidence& evidence) {
                        (call.strided() ? "two copies of a tensor that is not contiguous, " : "") +
                        "and " + std::to_string(kConstant) + " bytes are enough";
     };
-    if (auto text = on_each_rank(call, check); !text.empty()) {
+    if (Finding text = on_each_rank(call, check); !text.empty()) {
       return text;
     }
   }

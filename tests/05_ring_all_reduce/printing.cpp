@@ -172,7 +172,7 @@ std::string quoted(const at::Tensor& bytes) {
   return text + (bytes.numel() > 60 ? "..." : "\"");
 }
 
-std::string wrong_line(const CallOfGroup&, const CallOfRank& rank) {
+Finding wrong_line(const CallOfGroup&, const CallOfRank& rank) {
   for (const Seen* launch : rank.of_kind(EventKind::kLaunch)) {
     if (!c10d::isP2POp(launch->type) || launch->group != rank.group) {
       return "the order should be kept by point-to-point messages (send and recv) of the given "
@@ -197,10 +197,10 @@ std::string wrong_line(const CallOfGroup&, const CallOfRank& rank) {
              : "the line should be flushed when it is written: out << std::flush";
 }
 
-std::string wrong_lines(const CallOfGroup& call) { return on_each_rank(call, wrong_line); }
+Finding wrong_lines(const CallOfGroup& call) { return on_each_rank(call, wrong_line); }
 
 // Of ranks that send messages only.
-std::string wrong_order(const CallOfGroup& call) {
+Finding wrong_order(const CallOfGroup& call) {
   std::vector<History> histories;
   for (const CallOfRank& rank : call.ranks) {
     histories.push_back(history_of(rank));
@@ -245,13 +245,13 @@ std::vector<Body> printing_bodies() {
   return joined({for_ranks({2, 1, 3, 4, 8}, printing), {printing_in_groups()}});
 }
 
-std::string wrong_printing(const Evidence& evidence) {
+Finding wrong_printing(const Evidence& evidence) {
   for (const CallOfGroup& call : calls_in(evidence)) {
     if (!call.prints()) {
       continue;
     }
     for (const auto& check : {wrong_lines, touched_in_flight, wrong_order}) {
-      if (std::string text = check(call); !text.empty()) {
+      if (Finding text = check(call); !text.empty()) {
         return text;
       }
     }

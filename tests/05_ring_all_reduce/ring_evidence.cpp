@@ -67,21 +67,22 @@ const std::vector<CallOfGroup>& calls_in(const Evidence& evidence) {
 }
 
 Predicate in_each_call(const CheckOfCall& check) {
-  return [check](const Evidence& evidence) {
+  return [check](const Evidence& evidence) -> Finding {
     for (const CallOfGroup& call : calls_in(evidence)) {
-      if (std::string text = call.prints() ? "" : check(call); !text.empty()) {
+      if (Finding text = call.prints() ? Finding() : check(call); !text.empty()) {
         return text;
       }
     }
-    return std::string();
+    return "";
   };
 }
 
-std::string on_each_rank(const CallOfGroup& call, const CheckOfRank& check) {
+Finding on_each_rank(const CallOfGroup& call, const CheckOfRank& check) {
   for (const CallOfRank& rank : call.ranks) {
-    if (const std::string text = check(call, rank); !text.empty()) {
+    if (Finding found = check(call, rank); !found.empty()) {
       return "rank " + std::to_string(rank.rank) + ", " +
-             (rank.what.empty() ? "print_in_rank_order()" : rank.what) + ": " + text;
+             (rank.what.empty() ? "print_in_rank_order()" : rank.what) + ": " +
+             std::move(found).or_at(rank.events.empty() ? nullptr : rank.events.back());
     }
   }
   return "";

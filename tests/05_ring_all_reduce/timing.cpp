@@ -62,17 +62,22 @@ std::string why(std::int64_t took, std::int64_t longest) {
              : " (shorter: fewer messages, or fewer bytes)";
 }
 
-std::string wrong_time_of(const CallOfGroup& call, std::int64_t took, const NetworkModel& network) {
-  const Messages messages = messages_of(call);
+// `expected`: of ranks that have the same to send.
+std::int64_t expected_of(const CallOfGroup& call, const NetworkModel& network) {
   const bool two_phases = call.function() == Function::kAllReduce;
   const std::int64_t steps = (two_phases ? 2 : 1) * (call.size() - 1);
+  return steps * time_of(network, chunk_bytes(call)[0]);
+}
+
+Finding wrong_time_of(const CallOfGroup& call, std::int64_t took, const NetworkModel& network) {
+  const Messages messages = messages_of(call);
   const std::string what = std::to_string(call.size()) + " ranks, " + call.ranks[0].what + ": ";
   if (call.elements() % call.size() == 0) {
-    const std::int64_t expected = steps * time_of(network, chunk_bytes(call)[0]);
+    const std::int64_t expected = expected_of(call, network);
     return took == expected
                ? ""
-               : what + std::string(two_phases ? "2" : "") + "(N-1) (alpha + S/N beta) is " +
-                     std::to_string(expected) +
+               : what + std::string(call.function() == Function::kAllReduce ? "2" : "") +
+                     "(N-1) (alpha + S/N beta) is " + std::to_string(expected) +
                      " virtual ns for S = " + std::to_string(call.ranks[0].input().nbytes()) +
                      " bytes, and the call took " + std::to_string(took) + why(took, expected);
   }
@@ -95,8 +100,9 @@ bool is_timed(const CallOfGroup& call) {
 
 }  // namespace
 
-std::string wrong_time(const Evidence& evidence) {
+Finding wrong_time(const Evidence& evidence) {
   const ComputeCost nothing = [](const Seen&, int) { return 0; };
+  Finding found;
   for (const NetworkModel& network : {NetworkModel{.alpha_ns = 10'000, .beta_ns_per_byte = 0.25},
                                       NetworkModel{.alpha_ns = 0, .beta_ns_per_byte = 3.0}}) {
     const VirtualTime time(evidence, network, nothing);
@@ -104,14 +110,19 @@ std::string wrong_time(const Evidence& evidence) {
       if (!call.prints() && !wrong_messages(call).empty()) {
         break;  // another test's to judge; later times may hang on it
       }
-      std::string text =
-          is_timed(call) ? wrong_time_of(call, time.step_ns(call.step), network) : "";
-      if (!text.empty()) {
-        return text;
+      if (!is_timed(call)) {
+        continue;
+      }
+      found = wrong_time_of(call, time.step_ns(call.step), network);
+      if (call.elements() % call.size() == 0) {
+        found.times = Finding::Times{call.step, expected_of(call, network), network, nothing, {}};
+      }
+      if (!found.empty()) {
+        return found;
       }
     }
   }
-  return "";
+  return found;
 }
 
 }  // namespace ddp::testing

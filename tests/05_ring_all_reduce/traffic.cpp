@@ -64,7 +64,7 @@ bool are_two_phases(const Sizes& sent, const Sizes& chunks) {
 }
 
 // What is no message to the right neighbour or from the left one; of the pipelined ring, to either.
-std::string stranger(const CallOfGroup& call, const CallOfRank& rank, const Seen& launch) {
+Finding stranger(const CallOfGroup& call, const CallOfRank& rank, const Seen& launch) {
   const int right = (rank.position + 1) % call.size();
   const int left = (rank.position + call.size() - 1) % call.size();
   const bool send = launch.type == c10d::OpType::SEND;
@@ -86,7 +86,7 @@ std::string stranger(const CallOfGroup& call, const CallOfRank& rank, const Seen
                     std::to_string(launch.peer);
 }
 
-std::string wrong_sizes(const CallOfGroup& call, const CallOfRank& rank, const Sizes& sent) {
+Finding wrong_sizes(const CallOfGroup& call, const CallOfRank& rank, const Sizes& sent) {
   const int size = call.size();
   const Sizes chunks = chunk_bytes(call);
   if (call.function() == Function::kAllReduce) {
@@ -106,12 +106,12 @@ std::string wrong_sizes(const CallOfGroup& call, const CallOfRank& rank, const S
                    text_of(without(chunks, left_out)) + "; it sends " + text_of(sent);
 }
 
-std::string messages_of_rank(const CallOfGroup& call, const CallOfRank& rank) {
+Finding messages_of_rank(const CallOfGroup& call, const CallOfRank& rank) {
   Sizes sent;
   std::size_t received = 0;
   for (const Seen* launch : rank.of_kind(EventKind::kLaunch)) {
-    if (auto text = stranger(call, rank, *launch); !text.empty()) {
-      return text;
+    if (Finding text = stranger(call, rank, *launch); !text.empty()) {
+      return std::move(text).at(launch, "extra operation");
     }
     if (launch->type == c10d::OpType::SEND) {
       sent.push_back(launch->bytes);
@@ -131,7 +131,7 @@ std::string messages_of_rank(const CallOfGroup& call, const CallOfRank& rank) {
 }
 
 // How often an operation was waited for, or whether it had ended at all.
-std::string wrong_waits(const CallOfRank& rank, const Seen& launch) {
+Finding wrong_waits(const CallOfRank& rank, const Seen& launch) {
   const auto count = [&](EventKind kind) {
     return std::ranges::count_if(rank.events, [&](const Seen* seen) {
       return seen->kind == kind && seen->operation == launch.operation;
@@ -167,26 +167,27 @@ std::vector<std::int64_t> chunk_bytes(const CallOfGroup& call) {
   return bytes;
 }
 
-std::string wrong_messages(const CallOfGroup& call) { return on_each_rank(call, messages_of_rank); }
+Finding wrong_messages(const CallOfGroup& call) { return on_each_rank(call, messages_of_rank); }
 
-std::string sends_nothing(const CallOfGroup& call) {
+Finding sends_nothing(const CallOfGroup& call) {
   const bool due = call.size() > 1 && call.elements() > 0;
   return due && call.ranks[0].of_kind(EventKind::kLaunch).empty()
              ? call.ranks[0].what + " sends nothing"
              : "";
 }
 
-std::string touched_in_flight(const CallOfGroup& call) {
-  return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> std::string {
+Finding touched_in_flight(const CallOfGroup& call) {
+  return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> Finding {
     for (const Seen* launch : rank.of_kind(EventKind::kLaunch)) {
       for (const Seen* touch : rank.of_kind(EventKind::kTouch)) {
         if (touch->operation == launch->operation) {
-          return "the tensor of " + describe_operation(*launch) + " was in flight when " +
-                 touch->detail;
+          return Finding("the tensor of " + describe_operation(*launch) +
+                         " was in flight when " + touch->detail)
+              .at(touch);
         }
       }
-      if (auto text = wrong_waits(rank, *launch); !text.empty()) {
-        return text;
+      if (Finding text = wrong_waits(rank, *launch); !text.empty()) {
+        return std::move(text).at(launch, "wait");
       }
     }
     return "";

@@ -104,7 +104,7 @@ Chunk judged_part(const CallOfGroup& call, int position) {
              : Chunk{0, call.elements()};
 }
 
-std::string compare(const CallOfGroup& call, const CallOfRank& rank, const Chunk& part,
+Finding compare(const CallOfGroup& call, const CallOfRank& rank, const Chunk& part,
                     const Wanted& wanted) {
   const Subject subject{call.is_average() ? "the average" : "the sum", call.size(),
                         rank.input().narrow(0, part.begin, part.size)};
@@ -124,20 +124,20 @@ std::string compare(const CallOfGroup& call, const CallOfRank& rank, const Chunk
                        wanted.tolerance));
 }
 
-std::string find_wrong_sum(const CallOfGroup& call) {
+Finding find_wrong_sum(const CallOfGroup& call) {
   const bool own = call.function() == Function::kReduceScatter;
   Wanted wanted;
-  return on_each_rank(call, [&](const auto&, const CallOfRank& rank) -> std::string {
+  return on_each_rank(call, [&](const auto&, const CallOfRank& rank) -> Finding {
     const Chunk part = judged_part(call, rank.position);
     if (own || rank.position == 0) {
       wanted = wanted_of(call, part);
     } else if (same_bits(rank.result(), call.ranks[0].result())) {
       return "";
     }
-    const std::string text = compare(call, rank, part, wanted);
-    return text.empty() || !own
-               ? text
-               : "chunk " + std::to_string(rank.position) + ", this rank's own: " + text;
+    Finding found = compare(call, rank, part, wanted);
+    return found.empty() || !own ? found
+                                 : "chunk " + std::to_string(rank.position) +
+                                       ", this rank's own: " + std::move(found);
   });
 }
 
@@ -156,9 +156,14 @@ at::Tensor as_bits(const at::Tensor& tensor) {
 }
 
 // Wrong values that come from a tensor in flight say so.
-std::string with_cause(const CallOfGroup& call, const std::string& text) {
-  const std::string cause = text.empty() ? "" : touched_in_flight(call);
-  return cause.empty() ? text : cause + ". So a result is wrong: " + text;
+Finding with_cause(const CallOfGroup& call, Finding found) {
+  Finding cause = found.empty() ? Finding() : touched_in_flight(call);
+  if (cause.empty()) {
+    return found;
+  }
+  cause.text += ". So a result is wrong: " + found.text;
+  cause.values = std::move(found.values);
+  return cause;
 }
 
 // Bounds on rounding are not computed for larger tensors.
@@ -185,7 +190,7 @@ at::Tensor bound_of_average(const TensorList& values, std::size_t first, double 
 }
 
 // One chunk of the result. The chunk's number does not fix the rank on which its sum begins.
-std::string rounded_chunk(const CallOfGroup& call, const at::Tensor& actual,
+Finding rounded_chunk(const CallOfGroup& call, const at::Tensor& actual,
                           const TensorList& values, std::size_t number) {
   const double u = unit_of(call.dtype());
   const at::Tensor expected = accurate_sum(values) / (call.is_average() ? call.size() : 1);
@@ -194,7 +199,7 @@ std::string rounded_chunk(const CallOfGroup& call, const at::Tensor& actual,
   const double halves = (call.is_average() ? 1 : 0) + (call.dtype() == at::kDouble ? 1 : 0);
   const at::Tensor slack = expected.abs() * std::numeric_limits<double>::epsilon() +
                            halves / 2 * smallest_number(call.dtype());
-  std::string text;
+  Finding text;
   for (std::size_t i = 1; i <= values.size(); ++i) {
     const std::size_t first = (number + i) % values.size();
     const at::Tensor bound =
@@ -215,16 +220,16 @@ std::string rounded_chunk(const CallOfGroup& call, const at::Tensor& actual,
 
 }  // namespace
 
-std::string wrong_sum(const CallOfGroup& call) {
+Finding wrong_sum(const CallOfGroup& call) {
   // Several claims ask for it.
-  static std::map<const CallOfGroup*, std::string> known;
+  static std::map<const CallOfGroup*, Finding> known;
   const auto found = known.find(&call);
   return found != known.end()
              ? found->second
-             : known[&call] = is_sum(call) ? with_cause(call, find_wrong_sum(call)) : "";
+             : known[&call] = is_sum(call) ? with_cause(call, find_wrong_sum(call)) : Finding();
 }
 
-std::string wrong_gather(const CallOfGroup& call) {
+Finding wrong_gather(const CallOfGroup& call) {
   if (call.function() != Function::kAllGather) {
     return "";
   }
@@ -242,11 +247,11 @@ std::string wrong_gather(const CallOfGroup& call) {
                     }));
 }
 
-std::string differing_bits(const CallOfGroup& call) {
+Finding differing_bits(const CallOfGroup& call) {
   if (!is_sum(call) || call.function() == Function::kReduceScatter) {
     return "";
   }
-  return on_each_rank(call, [&](const auto&, const CallOfRank& rank) -> std::string {
+  return on_each_rank(call, [&](const auto&, const CallOfRank& rank) -> Finding {
     return same_bits(rank.result(), call.ranks[0].result())
                ? ""
                : "the result has not the same bits on all ranks: each element should be added up "
@@ -254,7 +259,7 @@ std::string differing_bits(const CallOfGroup& call) {
   });
 }
 
-std::string too_much_rounding(const CallOfGroup& call) {
+Finding too_much_rounding(const CallOfGroup& call) {
   if (!is_sum(call) || !at::isFloatingType(call.dtype()) || call.values() == Values::kNotFinite ||
       call.elements() > kMostRounded) {
     return "";
@@ -265,15 +270,16 @@ std::string too_much_rounding(const CallOfGroup& call) {
     // Of an all-reduce all ranks have the same bits, or another claim says so.
     const CallOfRank& rank = call.ranks[call.function() == Function::kReduceScatter ? number : 0];
     const at::Tensor actual = rank.result().narrow(0, chunk.begin, chunk.size).to(at::kDouble);
-    if (auto text = rounded_chunk(call, actual, inputs_of(call, chunk), number); !text.empty()) {
-      return rank.what + ": " + text;
+    if (Finding found = rounded_chunk(call, actual, inputs_of(call, chunk), number);
+        !found.empty()) {
+      return rank.what + ": " + std::move(found).at(rank.events.back(), "wrong result");
     }
   }
   return "";
 }
 
-std::string changed_tensor(const CallOfGroup& call) {
-  return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> std::string {
+Finding changed_tensor(const CallOfGroup& call) {
+  return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> Finding {
     const at::Tensor changed = rank.value.at("kept before").ne(rank.value.at("kept after"));
     if (const at::Tensor which = changed.nonzero(); which.numel() > 0) {
       return std::string(kKept[which[0].item<std::int64_t>()]) +

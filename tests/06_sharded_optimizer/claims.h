@@ -43,50 +43,50 @@ struct StepOfRank {
 };
 
 /// What `check` finds in the first step that has ended, on any rank. One rank has nobody to talk to.
-Predicate in_each_step(std::string (*check)(const StepOfRank& step));
+Predicate in_each_step(Finding (*check)(const StepOfRank& step));
 
 /// What is wrong with the bytes that each rank puts in, in the order of their launch: as a set, or only
 /// in their order.
 enum class Compared { kAsSet, kInOrder };
-std::string wrong_bytes(const StepOfRank& step, Compared how);
+Finding wrong_bytes(const StepOfRank& step, Compared how);
 
 /// Every step leaves each bucket reduced once and gathered once, and nothing else is launched but what
 /// clipping needs.
-std::string each_bucket_once(const StepOfRank& step);
+Finding each_bucket_once(const StepOfRank& step);
 
 /// The factory was called once for each bucket, with a flat leaf of its N-th; after construction it has
 /// rank 0's values of that chunk.
-std::string each_bucket_has_a_shard(const Evidence& evidence);
+Finding each_bucket_has_a_shard(const Evidence& evidence);
 
 /// Reduce-scatters in plan order, then all-gathers in plan order; step() launches all reduce-scatters
 /// that are left, and then waits.
-std::string in_plan_order(const StepOfRank& step);
+Finding in_plan_order(const StepOfRank& step);
 
 /// A reduce-scatter starts with its bucket's last gradient, when it is its turn (a bucket without
 /// elements need not, but may be waited for); the bucket's gradients are gone by then, and all are after
 /// step().
-std::string with_its_last_gradient(const StepOfRank& step);
+Finding with_its_last_gradient(const StepOfRank& step);
 
 /// A bucket's all-gather starts between its optimizer's step and the next one's.
-std::string with_its_update(const StepOfRank& step);
+Finding with_its_update(const StepOfRank& step);
 
 /// Nothing is launched before step(), nor while anything is under way.
-std::string after_backward_one_by_one(const StepOfRank& step);
+Finding after_backward_one_by_one(const StepOfRank& step);
 
 /// After each step all parameters are where one process would have them, with the whole state of an
 /// optimizer of the same kind and the mean of all ranks' gradients, clipped if that was asked for.
-std::string parameters_are_the_unsharded_optimizers(const Evidence& evidence);
+Finding parameters_are_the_unsharded_optimizers(const Evidence& evidence);
 
 /// The same bit for bit, where no sum is rounded.
-std::string parameters_are_the_same_bits(const Evidence& evidence);
+Finding parameters_are_the_same_bits(const Evidence& evidence);
 
 /// Each is in the storage that it had.
-std::string parameters_stay_in_place(const Evidence& evidence);
+Finding parameters_stay_in_place(const Evidence& evidence);
 
 /// They have the same bits on all ranks.
-std::string ranks_have_the_same_bits(const Evidence& evidence);
+Finding ranks_have_the_same_bits(const Evidence& evidence);
 
 /// What clip_grad_norm() returned is the norm of the mean gradients.
-std::string norm_is_that_of_the_means(const Evidence& evidence);
+Finding norm_is_that_of_the_means(const Evidence& evidence);
 
 }  // namespace ddp::testing

@@ -9,7 +9,7 @@ namespace ddp::testing {
 
 namespace {
 
-std::string wrong_moment(const StepOfRank& of) {
+Finding wrong_moment(const StepOfRank& of) {
   std::vector<std::vector<std::int64_t>> layers;
   for (const Bucket& bucket : of.buckets) {
     layers.push_back(bucket.empty_before);
@@ -22,11 +22,14 @@ std::string wrong_moment(const StepOfRank& of) {
     const std::string name = name_of(of.buckets, b) + ": its reduce-scatter started ";
     if (launch.place.phase != Phase::kFinish &&
         (turn.complete == nullptr || launch.order < turn.complete->order)) {
-      return name + "before its last gradient was ready";
+      return Finding(name + "before its last gradient was ready")
+          .at(&launch, "launched too early");
     }
     if (const std::string late = late_for(turn, launch); !late.empty()) {
-      return name + "too late: the bucket was complete, and its turn, with the gradient of " +
-             layer(turn.due->index) + ", but " + late + " before it started";
+      return Finding(name +
+                     "too late: the bucket was complete, and its turn, with the gradient of " +
+                     layer(turn.due->index) + ", but " + late + " before it started")
+          .at(&launch, "launched too late");
     }
   }
   return "";
@@ -50,31 +53,33 @@ std::vector<const Seen*> facts_of(const StepOfRank& step, const Place& place, co
 
 }  // namespace
 
-std::string in_plan_order(const StepOfRank& step) {
-  std::string text = wrong_bytes(step, Compared::kInOrder);
+Finding in_plan_order(const StepOfRank& step) {
+  Finding text = wrong_bytes(step, Compared::kInOrder);
   if (!text.empty() || step.reduce_scatters.empty()) {
     return text;
   }
   const Seen& last = *step.reduce_scatters.back();
   for (const Seen* gather : step.all_gathers) {
     if (gather->order < last.order) {
-      return describe_operation(*gather) + " started before " + describe_operation(last) +
-             ": step() launches all that is left to reduce first";
+      return Finding(describe_operation(*gather) + " started before " + describe_operation(last) +
+                     ": step() launches all that is left to reduce first")
+          .at(gather, "launched too early");
     }
   }
   for (const Seen* launch : step.reduce_scatters) {
     const Seen* wait = first_of(step, *launch, EventKind::kWait);
     if (step.overlaps() && wait != nullptr && wait->home && wait->order < last.order &&
         wait->place.phase == Phase::kFinish) {
-      return "step() waited for " + describe_operation(*launch) + " before it launched " +
-             describe_operation(last) + ": those that are left can be on their way together";
+      return Finding("step() waited for " + describe_operation(*launch) + " before it launched " +
+                     describe_operation(last) + ": those that are left can be on their way together")
+          .at(&last, "launched too late");
     }
   }
   return "";
 }
 
-std::string with_its_last_gradient(const StepOfRank& step) {
-  if (std::string text = wrong_moment(step); !text.empty()) {
+Finding with_its_last_gradient(const StepOfRank& step) {
+  if (Finding text = wrong_moment(step); !text.empty()) {
     return text;
   }
   if (step.reduce_scatters.empty() && !step.buckets.empty()) {
@@ -102,7 +107,7 @@ std::string with_its_last_gradient(const StepOfRank& step) {
   return "";
 }
 
-std::string with_its_update(const StepOfRank& step) {
+Finding with_its_update(const StepOfRank& step) {
   const std::vector<const Seen*>& gathers = step.all_gathers;
   const std::size_t buckets = step.buckets.size();
   if (gathers.empty() && buckets > 0) {
@@ -118,29 +123,35 @@ std::string with_its_update(const StepOfRank& step) {
   }
   for (std::size_t b = 0; b < buckets; ++b) {
     if (gathers[b]->order < updates[b]->order) {
-      return name_of(step.buckets, b) + ": its all-gather started before its optimizer's step";
+      return Finding(name_of(step.buckets, b) +
+                     ": its all-gather started before its optimizer's step")
+          .at(gathers[b], "launched too early");
     }
     if (b + 1 < buckets && gathers[b]->order > updates[b + 1]->order) {
-      return name_of(step.buckets, b) +
-             ": its all-gather started only after the step of the next bucket's optimizer, "
-             "although "
-             "its shard was new before";
+      return Finding(name_of(step.buckets, b) +
+                     ": its all-gather started only after the step of the next bucket's optimizer, "
+                     "although its shard was new before")
+          .at(gathers[b], "launched too late");
     }
   }
   return "";
 }
 
-std::string after_backward_one_by_one(const StepOfRank& step) {
+Finding after_backward_one_by_one(const StepOfRank& step) {
   const Seen* before = nullptr;
   for (const Seen* launch : step.step.launches) {
     if (launch->place.phase != Phase::kFinish) {
-      return describe_operation(*launch) + " was launched before step(), with overlap = false";
+      return Finding(describe_operation(*launch) +
+                     " was launched before step(), with overlap = false")
+          .at(launch, "launched too early");
     }
     if (before != nullptr) {
       const Seen* done = first_of(step, *before, EventKind::kDone);
       if (done == nullptr || done->order > launch->order) {
-        return describe_operation(*launch) + " was launched before " + describe_operation(*before) +
-               " was complete: with overlap = false one follows the other";
+        return Finding(describe_operation(*launch) + " was launched before " +
+                       describe_operation(*before) +
+                       " was complete: with overlap = false one follows the other")
+            .at(launch, "launched too early");
       }
     }
     before = launch;

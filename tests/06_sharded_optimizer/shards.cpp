@@ -36,7 +36,7 @@ std::string listed(const std::vector<std::pair<std::int64_t, std::int64_t>>& sha
   return text.empty() ? "nothing" : text;
 }
 
-std::string wrong_bytes_of(const StepOfRank& step, const char* kind,
+Finding wrong_bytes_of(const StepOfRank& step, const char* kind,
                            const std::vector<const Seen*>& launches, std::size_t chunks,
                            Compared how) {
   std::vector<std::int64_t> actual;
@@ -66,7 +66,7 @@ std::string wrong_bytes_of(const StepOfRank& step, const char* kind,
 }
 
 // What is wrong with what is in a rank's shards after construction.
-std::string wrong_values(const Evidence& evidence, const std::vector<TrainingOfRank>& ranks,
+Finding wrong_values(const Evidence& evidence, const std::vector<TrainingOfRank>& ranks,
                          const TrainingOfRank& training, int model) {
   const std::vector<Bucket> buckets = buckets_of(training, ranks.size());
   const auto place = &training - ranks.data();
@@ -134,7 +134,7 @@ std::string name_of(const std::vector<Bucket>& buckets, std::size_t b) {
   return text + (buckets[b].layers.size() > 4 ? " ..." : "");
 }
 
-Predicate in_each_step(std::string (*check)(const StepOfRank& step)) {
+Predicate in_each_step(Finding (*check)(const StepOfRank& step)) {
   return [check](const Evidence& evidence) -> Finding {
     if (!launched_inside_no_sync(evidence).empty()) {
       return "";  // no_sync_is_silent() says so
@@ -142,7 +142,7 @@ Predicate in_each_step(std::string (*check)(const StepOfRank& step)) {
     return first_on_ranks(
         evidence,
         [&](const TrainingOfRank& training, const TrainingStep& step,
-            std::size_t ranks) -> std::string {
+            std::size_t ranks) -> Finding {
           if (!step.ended || (ranks == 1 && std::ranges::all_of(step.launches, is_norm))) {
             return "";
           }
@@ -162,13 +162,13 @@ Predicate in_each_step(std::string (*check)(const StepOfRank& step)) {
   };
 }
 
-std::string wrong_bytes(const StepOfRank& step, Compared how) {
-  const std::string text =
+Finding wrong_bytes(const StepOfRank& step, Compared how) {
+  const Finding text =
       wrong_bytes_of(step, "reduce-scatter", step.reduce_scatters, step.ranks, how);
   return text.empty() ? wrong_bytes_of(step, "all-gather", step.all_gathers, 1, how) : text;
 }
 
-std::string each_bucket_once(const StepOfRank& step) {
+Finding each_bucket_once(const StepOfRank& step) {
   std::vector<const Seen*> others = step.others;
   const bool clips = step.training.others.at("max norm").item<double>() > 0;
   const auto norm = std::ranges::find_if(others, is_norm);
@@ -176,15 +176,16 @@ std::string each_bucket_once(const StepOfRank& step) {
     others.erase(norm);
   }
   if (!others.empty()) {
-    return describe_operation(*others.front()) +
-           " is neither needed nor allowed: a step makes one reduce-scatter and one all-gather for "
-           "each bucket" +
-           (clips ? ", and for the norm one all-reduce of one float64 number" : "");
+    return Finding(describe_operation(*others.front()) +
+                   " is neither needed nor allowed: a step makes one reduce-scatter and one "
+                   "all-gather for each bucket" +
+                   (clips ? ", and for the norm one all-reduce of one float64 number" : ""))
+        .at(others.front(), "extra operation");
   }
   return wrong_bytes(step, Compared::kAsSet);
 }
 
-std::string each_bucket_has_a_shard(const Evidence& evidence) {
+Finding each_bucket_has_a_shard(const Evidence& evidence) {
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     for (const TrainingOfRank& training : ranks) {
       std::vector<std::pair<std::int64_t, std::int64_t>> actual;
@@ -208,7 +209,7 @@ std::string each_bucket_has_a_shard(const Evidence& evidence) {
                "; in plan order, and padded to " + std::to_string(ranks.size()) +
                " equal chunks, they have " + listed(expected);
       }
-      if (std::string text = wrong_values(evidence, ranks, training, model); !text.empty()) {
+      if (Finding text = wrong_values(evidence, ranks, training, model); !text.empty()) {
         return text;
       }
     }

@@ -53,33 +53,42 @@ Chain chain_of(const std::vector<TrainingOfRank>& ranks, int step, const Network
   return chain;
 }
 
-std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
+Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const auto& ranks = trainings_in(evidence).at(0);
-  const VirtualTime time(evidence, network, cost_of(ranks[0]));
+  const ComputeCost cost = cost_of(ranks[0]);
+  const VirtualTime time(evidence, network, cost);
+  Finding found;
   for (const auto& [number, step] : ranks[0].steps) {
     if (!step.ended) {
       continue;
     }
-    const Chain chain = chain_of(ranks, number, network, /*waits_for_all=*/true);
+    Chain chain = chain_of(ranks, number, network, /*waits_for_all=*/true);
     const std::int64_t took = time.step_ns(number);
-    if (took != chain.now() &&
-        took != chain_of(ranks, number, network, /*waits_for_all=*/false).now()) {
-      return off_the_chain(number, took, chain.now(),
+    if (Chain early = chain_of(ranks, number, network, /*waits_for_all=*/false);
+        took == early.now()) {
+      chain = std::move(early);
+    }
+    if (took != chain.now()) {
+      found = off_the_chain(number, took, chain.now(),
                            "reduce-scatters, updates and all-gathers") +
              first_off(time, number, chain, members_of(evidence.world, ranks[0].group));
     }
+    found = with_times(std::move(found), number, chain.now(), chain, cost);
+    if (!found.empty()) {
+      break;
+    }
   }
-  return "";
+  return found;
 }
 
-std::string steps_take_the_chain(const Evidence& evidence) {
+Finding steps_take_the_chain(const Evidence& evidence) {
   return on_each_network(
       [&](const NetworkModel& network) { return wrong_time(evidence, network); });
 }
 
 // What other tests report.
-std::string misplaced(const StepOfRank& step) {
-  std::string text = each_bucket_once(step);
+Finding misplaced(const StepOfRank& step) {
+  Finding text = each_bucket_once(step);
   return text.empty() && !step.overlaps() ? after_backward_one_by_one(step) : text;
 }
 

@@ -125,10 +125,10 @@ class Unsharded {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 
-using Compare = std::function<std::string(const TrainingOfRank&, int step, const Unsharded&)>;
+using Compare = std::function<Finding(const TrainingOfRank&, int step, const Unsharded&)>;
 
 // `compare` after each step that all ranks have ended, for as long as they say what they computed.
-std::string first_after_steps(const Evidence& evidence, const Compare& compare) {
+Finding first_after_steps(const Evidence& evidence, const Compare& compare) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";
   }
@@ -147,8 +147,8 @@ std::string first_after_steps(const Evidence& evidence, const Compare& compare) 
         break;
       }
       for (const TrainingOfRank& training : ranks) {
-        if (std::string text = compare(training, number, unsharded); !text.empty()) {
-          return text;
+        if (Finding text = compare(training, number, unsharded); !text.empty()) {
+          return std::move(text).or_at(last_in_step(evidence, training.rank, number));
         }
       }
     }
@@ -175,13 +175,13 @@ std::string mistake_of(const Ranks& ranks, int step, std::int64_t layer, const a
   return "";
 }
 
-using CompareTensor = std::function<::testing::AssertionResult(
+using CompareTensor = std::function<Comparison(
     const Subject&, const at::Tensor& actual, const at::Tensor& expected, double tolerance)>;
 
-std::string first_parameter(const Evidence& evidence, const CompareTensor& compare) {
+Finding first_parameter(const Evidence& evidence, const CompareTensor& compare) {
   return first_after_steps(
       evidence,
-      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> std::string {
+      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> Finding {
         for (const auto& [index, updated] : training.steps.at(step).updated) {
           const std::int64_t own = training.listed.at(index);
           const auto expected = unsharded.parameters().find(own);
@@ -228,21 +228,21 @@ std::vector<double> squares_of_shards(const TrainingOfRank& training, const Unsh
 
 }  // namespace
 
-std::string parameters_are_the_unsharded_optimizers(const Evidence& evidence) {
+Finding parameters_are_the_unsharded_optimizers(const Evidence& evidence) {
   return first_parameter(evidence, [](const Subject& subject, const at::Tensor& actual,
                                       const at::Tensor& expected, double tolerance) {
-    return is_identical(actual, expected) ? ::testing::AssertionSuccess()
+    return is_identical(actual, expected) ? Comparison()
                                           : is_close(subject, actual, expected, tolerance);
   });
 }
 
-std::string parameters_are_the_same_bits(const Evidence& evidence) {
+Finding parameters_are_the_same_bits(const Evidence& evidence) {
   return first_parameter(
       evidence, [](const Subject& subject, const at::Tensor& actual, const at::Tensor& expected,
                    double) { return is_bitwise_equal(subject, actual, expected); });
 }
 
-std::string parameters_stay_in_place(const Evidence& evidence) {
+Finding parameters_stay_in_place(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
     return fact.text == "elsewhere after step()"
                ? where(fact, rank) + ": after step() parameter " + std::to_string(fact.index) +
@@ -251,7 +251,7 @@ std::string parameters_stay_in_place(const Evidence& evidence) {
   });
 }
 
-std::string ranks_have_the_same_bits(const Evidence& evidence) {
+Finding ranks_have_the_same_bits(const Evidence& evidence) {
   return first_in_steps(evidence, [](const Ranks& ranks, int step) -> std::string {
     for (const TrainingOfRank& training : ranks) {
       for (const auto& [index, updated] : training.steps.at(step).updated) {
@@ -267,10 +267,10 @@ std::string ranks_have_the_same_bits(const Evidence& evidence) {
   });
 }
 
-std::string norm_is_that_of_the_means(const Evidence& evidence) {
+Finding norm_is_that_of_the_means(const Evidence& evidence) {
   return first_after_steps(
       evidence,
-      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> std::string {
+      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> Finding {
         for (const Seen& seen : evidence.of[training.rank]) {
           if (seen.kind != EventKind::kValue || seen.text != "norm" || seen.place.step != step) {
             continue;

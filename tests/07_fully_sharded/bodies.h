@@ -30,9 +30,9 @@ void compare(Client& client, const std::string& what, const std::vector<at::Tens
 Predicate units_memory_is_bounded(const std::string& which);
 
 /// whole_parameters() gathers each unit once, in the list's order.
-std::string whole_parameters_are_gathered_once(const Evidence& evidence);
+Finding whole_parameters_are_gathered_once(const Evidence& evidence);
 
 /// States that were loaded are those that were saved, bit for bit, and nothing was communicated.
-std::string states_are_those_saved(const Evidence& evidence);
+Finding states_are_those_saved(const Evidence& evidence);
 
 }  // namespace ddp::testing

@@ -27,7 +27,7 @@ std::vector<Body> constructions() {
 // Of which the header says where each all-gather comes.
 std::vector<Body> determined() { return bodies_of_cases(is_determined); }
 
-std::string nothing_grows_in_steps(const Evidence& evidence) {
+Finding nothing_grows_in_steps(const Evidence& evidence) {
   return growth_in_steps(evidence, kStepsBetweenCounts);
 }
 
@@ -41,9 +41,9 @@ Predicate where_construction_is_right(const Predicate& holds) {
 }
 
 // Another call's are another test's.
-std::string clipping_leaves_surroundings_alone(const Evidence& evidence) {
-  const std::string text = surroundings_are_left_alone(evidence);
-  return text.find("clip_grad_norm()") == std::string::npos ? "" : text;
+Finding clipping_leaves_surroundings_alone(const Evidence& evidence) {
+  Finding found = surroundings_are_left_alone(evidence);
+  return found.text.find("clip_grad_norm()") == std::string::npos ? Finding() : found;
 }
 
 void judge_memory(const Predicate& holds) {
@@ -120,10 +120,7 @@ const GradedTest kReduce{
      .more = "Two hooks belong to a unit: one on its output, before its backward, and "
              "on_gradient_ready() of the flat leaf, after it. Which of them reduces? If something "
              "else was launched first: what does the next unit's hook do before yours has run?"},
-    [] {
-      judge(determined(), all_of({reduce_scatters_have_their_moment, one_is_reduced_at_a_time}),
-            no_sync_reduces_nothing);
-    }};
+    [] { judge(determined(), reduce_scatters_have_their_moment, no_sync_reduces_nothing); }};
 
 const GradedTest kWhole{
     {.name = "units_are_whole_only_when_they_are_needed",
@@ -137,7 +134,8 @@ const GradedTest kWhole{
              "the first one is cut, narrow() where one operator could make all views "
              "(FlatLayout::views_of)."},
     [] {
-      judge_memory(all_of({units_are_gathered, units_memory_is_bounded("'s tensors")}));
+      judge_memory(all_of(
+          {units_are_gathered, units_memory_is_bounded("'s tensors"), one_is_reduced_at_a_time}));
     }};
 
 const GradedTest kHeld{
@@ -196,8 +194,8 @@ const GradedTest kNorm{
              "Does the padding add anything? Which dtype do you name, and which do you change for "
              "everybody?"},
     [] {
-      judge(bodies_of_cases(clips),
-            all_of({norm_is_that_of_all_units, values_too(), clipping_leaves_surroundings_alone}));
+      judge(bodies_of_cases(clips), all_of({where_construction_is_right(norm_is_that_of_all_units),
+                                            values_too(), clipping_leaves_surroundings_alone}));
     }};
 
 const GradedTest kStates{

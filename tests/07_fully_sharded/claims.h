@@ -29,36 +29,36 @@ std::pair<std::int64_t, std::int64_t> reductions_of(const Evidence& evidence, in
                                                     std::size_t unit);
 
 /// Each use is gathered in forward and again in backward, with exactly the padded bytes.
-std::string each_use_is_gathered(const Evidence& evidence);
+Finding each_use_is_gathered(const Evidence& evidence);
 
 /// Each unit's gradient is reduced once, with exactly the padded bytes.
-std::string each_gradient_is_reduced(const Evidence& evidence);
+Finding each_gradient_is_reduced(const Evidence& evidence);
 
 /// Every rank of several has gathered something: who does nothing holds nothing, and touches nothing.
-std::string units_are_gathered(const Evidence& evidence);
+Finding units_are_gathered(const Evidence& evidence);
 
 /// A step launches these alone, and for the norm one all-reduce of a number.
-std::string nothing_else_is_launched(const Evidence& evidence);
+Finding nothing_else_is_launched(const Evidence& evidence);
 
 /// All-gathers are launched in the order, and at the moments, that the header says.
-std::string gathers_have_their_moment(const Evidence& evidence);
+Finding gathers_have_their_moment(const Evidence& evidence);
 
 /// So are reduce-scatters: before anything else that is launched after the gradient was complete.
-std::string reduce_scatters_have_their_moment(const Evidence& evidence);
+Finding reduce_scatters_have_their_moment(const Evidence& evidence);
 
 /// One is under way at most.
-std::string one_is_reduced_at_a_time(const Evidence& evidence);
+Finding one_is_reduced_at_a_time(const Evidence& evidence);
 
 /// Inside NoSync nothing is reduced.
-std::string no_sync_reduces_nothing(const Evidence& evidence);
+Finding no_sync_reduces_nothing(const Evidence& evidence);
 
 /// After construction a rank has its chunk of rank 0's values, bit for bit, in flat leaves.
-std::string shards_are_rank_0s(const Evidence& evidence);
+Finding shards_are_rank_0s(const Evidence& evidence);
 
 /// Outputs, gradients and parameters are the unsharded model's.
-std::string values_are_the_unsharded_models(const Evidence& evidence);
+Finding values_are_the_unsharded_models(const Evidence& evidence);
 
 /// What clip_grad_norm() returns is the norm of all units' gradients.
-std::string norm_is_that_of_all_units(const Evidence& evidence);
+Finding norm_is_that_of_all_units(const Evidence& evidence);
 
 }  // namespace ddp::testing

@@ -114,8 +114,9 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
       account.within("the shards and forward's tensors", ahead + (inside ? 0 : left), own);
       if (trains) {
         x.sum().backward();
+        // Whoever adds a mean in a callback holds it while the next one comes.
         account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
-                       shards);
+                       shards + kUnit / client.world().ranks);
         // A unit may have been gathered for a graph that is gone.
         const std::int64_t units = left + (inside ? 0 : 1) + (loop == Loop::kTwoForwards ? 1 : 0);
         account.between(
@@ -188,8 +189,9 @@ std::vector<Body> memory() {
 
 Predicate units_memory_is_bounded(const std::string& which) {
   return [which](const Evidence& evidence) -> Finding {
-    const std::string text = memory_is_bounded(evidence, which);
-    return text.empty() ? "" : text + " (a unit has " + std::to_string(kUnit) + ")";
+    Finding found = memory_is_bounded(evidence, which);
+    found.text += found.empty() ? "" : " (a unit has " + std::to_string(kUnit) + ")";
+    return found;
   };
 }
 

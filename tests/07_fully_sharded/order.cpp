@@ -169,11 +169,11 @@ Done done_in(const SeenList& events, const Case& one, int step) {
   return done;
 }
 
-using Check = std::function<std::string(const Done& done, const Deeds& expected)>;
+using Check = std::function<Finding(const Done& done, const Deeds& expected)>;
 
 // What `check` finds in the first step of a rank. Of one rank alone nothing is said: it need not
 // communicate.
-std::string first_deeds(const Evidence& evidence, const Check& check) {
+Finding first_deeds(const Evidence& evidence, const Check& check) {
   const Case& one = case_of(evidence);
   for (std::size_t rank = 0; rank < evidence.of.size() && ranks_of(one) > 1; ++rank) {
     for (std::size_t step = 0; step < one.steps.size(); ++step) {
@@ -182,10 +182,12 @@ std::string first_deeds(const Evidence& evidence, const Check& check) {
                seen.place.step == static_cast<int>(step);
       });
       const auto number = static_cast<int>(step);
-      const std::string text =
-          !ended ? "" : check(done_in(evidence.of[rank], one, number), expected_deeds(one, number));
-      if (!text.empty()) {
-        return "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": " + text;
+      Finding found = !ended ? Finding()
+                             : check(done_in(evidence.of[rank], one, number),
+                                     expected_deeds(one, number));
+      if (!found.empty()) {
+        return "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": " +
+               std::move(found).or_at(last_in_step(evidence, static_cast<int>(rank), number));
       }
     }
   }
@@ -198,19 +200,21 @@ Deeds without(Deeds deeds, const std::set<Kind>& kinds) {
 }
 
 // What differs first in two orders.
-std::string first_difference(const Deeds& deeds, const Deeds& expected) {
+Finding first_difference(const Deeds& deeds, const Deeds& expected) {
   const auto [actual, due] = std::ranges::mismatch(deeds, expected);
   if (actual == deeds.end() && due == expected.end()) {
     return "";
   }
   const std::string before =
       due == expected.begin() ? "at first" : "after " + name_of(*std::prev(due));
-  return before + " came " + (actual == deeds.end() ? "nothing" : name_of(*actual)) +
-         ", and should come " + (due == expected.end() ? "nothing more" : name_of(*due));
+  return Finding(before + " came " + (actual == deeds.end() ? "nothing" : name_of(*actual)) +
+                 ", and should come " + (due == expected.end() ? "nothing more" : name_of(*due)))
+      .at(actual == deeds.end() ? nullptr : actual->seen,
+          due == expected.end() ? "extra operation" : "out of order");
 }
 
 // "the all-gather of unit 1 was launched 3 times, and is due 2 times", and where the order is first another one.
-std::string wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::size_t units) {
+Finding wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::size_t units) {
   for (std::size_t unit = 0; unit < units; ++unit) {
     const auto actual = std::ranges::count(deeds, Deed{kind, unit});
     const auto due = std::ranges::count(expected, Deed{kind, unit});
@@ -222,10 +226,10 @@ std::string wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, st
       const bool is_over = extra != deeds.end() && *extra == Deed{Kind::kGather, unit} &&
                            before(Kind::kBackward) > 0 &&
                            before(Kind::kBackward) == before(Kind::kForward);
+      Finding first = first_difference(deeds, expected);
+      first.text += is_over ? ": the backward of each of its uses was over" : "";
       return name_of({kind, unit}) + " was launched " + std::to_string(actual) +
-             " times, and is due " + std::to_string(due) +
-             " times: " + first_difference(deeds, expected) +
-             (is_over ? ": the backward of each of its uses was over" : "");
+             " times, and is due " + std::to_string(due) + " times: " + std::move(first);
     }
   }
   return "";
@@ -243,24 +247,26 @@ std::pair<std::int64_t, std::int64_t> reductions_of(const Evidence& evidence, in
 
 Deeds expected_deeds(const Case& one, int step) { return Rules(one).deeds(one.steps.at(step)); }
 
-std::string nothing_else_is_launched(const Evidence& evidence) {
-  return first_deeds(evidence, [&](const Done& done, const Deeds&) -> std::string {
-    return done.others.empty()
-               ? ""
-               : describe_operation(*done.others.front()) +
-                     " is neither needed nor allowed: a step makes all-gathers of whole shards and "
-                     "reduce-scatters of whole padded gradients, and for the norm one all-reduce "
-                     "of one float64 number";
+Finding nothing_else_is_launched(const Evidence& evidence) {
+  return first_deeds(evidence, [&](const Done& done, const Deeds&) -> Finding {
+    if (done.others.empty()) {
+      return "";
+    }
+    return Finding(describe_operation(*done.others.front()) +
+                   " is neither needed nor allowed: a step makes all-gathers of whole shards and "
+                   "reduce-scatters of whole padded gradients, and for the norm one all-reduce "
+                   "of one float64 number")
+        .at(done.others.front(), "extra operation");
   });
 }
 
-std::string each_use_is_gathered(const Evidence& evidence) {
+Finding each_use_is_gathered(const Evidence& evidence) {
   return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
     return wrong_count(Kind::kGather, done.deeds, expected, case_of(evidence).units.size());
   });
 }
 
-std::string units_are_gathered(const Evidence& evidence) {
+Finding units_are_gathered(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size() && evidence.of.size() > 1; ++rank) {
     if (std::ranges::none_of(evidence.of[rank], [](const Seen& seen) {
           return seen.kind == EventKind::kLaunch && is_all_gather(seen);
@@ -271,22 +277,22 @@ std::string units_are_gathered(const Evidence& evidence) {
   return "";
 }
 
-std::string each_gradient_is_reduced(const Evidence& evidence) {
+Finding each_gradient_is_reduced(const Evidence& evidence) {
   return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
     return wrong_count(Kind::kReduce, done.deeds, expected, case_of(evidence).units.size());
   });
 }
 
-std::string gathers_have_their_moment(const Evidence& evidence) {
+Finding gathers_have_their_moment(const Evidence& evidence) {
   return first_deeds(evidence, [](const Done& done, const Deeds& expected) {
     return first_difference(without(done.deeds, {Kind::kReduce}),
                             without(expected, {Kind::kReduce}));
   });
 }
 
-std::string reduce_scatters_have_their_moment(const Evidence& evidence) {
+Finding reduce_scatters_have_their_moment(const Evidence& evidence) {
   return first_deeds(evidence, [](const Done& done, const Deeds& expected) {
-    const std::string text = first_difference(without(done.deeds, {Kind::kGather, Kind::kForward}),
+    Finding text = first_difference(without(done.deeds, {Kind::kGather, Kind::kForward}),
                                               without(expected, {Kind::kGather, Kind::kForward}));
     const bool gathers_are_right =
         without(done.deeds, {Kind::kReduce}) == without(expected, {Kind::kReduce});
@@ -294,15 +300,17 @@ std::string reduce_scatters_have_their_moment(const Evidence& evidence) {
   });
 }
 
-std::string one_is_reduced_at_a_time(const Evidence& evidence) {
+Finding one_is_reduced_at_a_time(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     const Seen* under_way = nullptr;
     for (const Seen& seen : evidence.of[rank]) {
       if (seen.kind == EventKind::kLaunch && is_reduce_scatter(seen)) {
         if (under_way != nullptr) {
-          return "rank " + std::to_string(rank) + ", step " + std::to_string(seen.place.step) +
-                 ": " + describe_operation(seen) + " was launched before " +
-                 describe_operation(*under_way) + " was waited for: one is under way at most";
+          return Finding("rank " + std::to_string(rank) + ", step " +
+                         std::to_string(seen.place.step) + ": " + describe_operation(seen) +
+                         " was launched before " + describe_operation(*under_way) +
+                         " was waited for: one is under way at most")
+              .at(&seen, "launched too early");
         }
         under_way = &seen;
       } else if (seen.kind == EventKind::kDone && under_way != nullptr &&
@@ -314,7 +322,7 @@ std::string one_is_reduced_at_a_time(const Evidence& evidence) {
   return "";
 }
 
-std::string no_sync_reduces_nothing(const Evidence& evidence) {
+Finding no_sync_reduces_nothing(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     bool inside = false;
     for (const Seen& seen : evidence.of[rank]) {
@@ -323,8 +331,10 @@ std::string no_sync_reduces_nothing(const Evidence& evidence) {
       } else if (seen.kind == EventKind::kPhase && seen.place.phase == Phase::kFinish) {
         inside = false;
       } else if (inside && seen.kind == EventKind::kLaunch && !is_all_gather(seen)) {
-        return "rank " + std::to_string(rank) + ", step " + std::to_string(seen.place.step) + ": " +
-               describe_operation(seen) + " was launched inside a NoSync scope: ask in backward";
+        return Finding("rank " + std::to_string(rank) + ", step " +
+                       std::to_string(seen.place.step) + ": " + describe_operation(seen) +
+                       " was launched inside a NoSync scope: ask in backward")
+            .at(&seen, "extra operation");
       }
     }
   }

@@ -167,8 +167,8 @@ double tolerance_of(const Case& one, const at::Tensor& expected) {
   return epsilon * (1 + (expected.numel() == 0 ? 0 : expected.abs().max().item<double>()));
 }
 
-std::string difference(const Case& one, const std::string& name, const at::Tensor& actual,
-                       const at::Tensor& expected, int ranks) {
+Finding difference(const Case& one, const std::string& name, const at::Tensor& actual,
+                   const at::Tensor& expected, int ranks) {
   if (!expected.defined() || !actual.defined()) {
     return actual.defined() == expected.defined() ? ""
            : actual.defined() ? name + " is there, and no backward has reached the unit"
@@ -203,7 +203,7 @@ std::string why_wrong(const Evidence& evidence, const Case& one, const Seen& gra
   return is_last ? "\n  it is the last backward's alone: overwritten, and not added to?" : "";
 }
 
-std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& seen, int rank) {
+Finding wrong_value(const Evidence& evidence, const Case& one, const Seen& seen, int rank) {
   const OfStep& step = replayed(one).at(seen.place.step);
   const Owner owner = owner_of(evidence, one, rank);
   const int ranks = static_cast<int>(owner.ranks);
@@ -218,13 +218,13 @@ std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& s
   }
   if (seen.text == "gradient") {
     const at::Tensor expected = of_chunk(step.gradients);
-    std::string text = difference(
+    Finding found = difference(
         one, in_step(seen, rank) + ": after finish() the gradient of the shard" + unit(seen.index),
         seen.value, expected, ranks);
-    if (!text.empty()) {
-      text += why_wrong(evidence, one, seen, rank, of_chunk(step.last));
+    if (!found.empty()) {
+      found.text += why_wrong(evidence, one, seen, rank, of_chunk(step.last));
     }
-    return text;
+    return found;
   }
   const std::string name =
       in_step(seen, rank) + ": after the optimizer's step the shard" + unit(seen.index);
@@ -235,15 +235,16 @@ std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& s
   const bool fits = seen.value.defined() && seen.value.sizes() == expected.sizes();
   return fits ? difference(one, name, seen.value.narrow(0, 0, own), expected.narrow(0, 0, own),
                            ranks)
-              : name + " is no flat tensor of " + std::to_string(expected.numel()) + " elements";
+              : Finding(name + " is no flat tensor of " + std::to_string(expected.numel()) +
+                        " elements");
 }
 
 }  // namespace
 
-std::string shards_are_rank_0s(const Evidence& evidence) {
+Finding shards_are_rank_0s(const Evidence& evidence) {
   const Case& one = case_of(evidence);
   const int first = members_of(evidence.world, one.group)[0];
-  std::string changed = first_event(evidence, EventKind::kFact, [](const Seen& seen, int rank) {
+  Finding changed = first_event(evidence, EventKind::kFact, [](const Seen& seen, int rank) {
     return seen.text == "given parameter was changed"
                ? "rank " + std::to_string(rank) + ": construction has written to parameter " +
                      std::to_string(seen.number) + unit(seen.index) + ", which it is to read alone"
@@ -252,7 +253,7 @@ std::string shards_are_rank_0s(const Evidence& evidence) {
   if (!changed.empty()) {
     return changed;
   }
-  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> std::string {
+  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> Finding {
     if (seen.text != "initial shard") {
       return "";
     }
@@ -268,17 +269,17 @@ std::string shards_are_rank_0s(const Evidence& evidence) {
   });
 }
 
-std::string values_are_the_unsharded_models(const Evidence& evidence) {
+Finding values_are_the_unsharded_models(const Evidence& evidence) {
   const Case& one = case_of(evidence);
-  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> std::string {
+  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> Finding {
     const bool known = seen.text == "output" || seen.text == "gradient" || seen.text == "shard";
-    return known && seen.place.step >= 0 ? wrong_value(evidence, one, seen, rank) : "";
+    return known && seen.place.step >= 0 ? wrong_value(evidence, one, seen, rank) : Finding();
   });
 }
 
-std::string norm_is_that_of_all_units(const Evidence& evidence) {
+Finding norm_is_that_of_all_units(const Evidence& evidence) {
   const Case& one = case_of(evidence);
-  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> std::string {
+  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> Finding {
     if (seen.text != "norm") {
       return "";
     }

@@ -197,7 +197,7 @@ std::vector<Body> states() {
   return all;
 }
 
-std::string whole_parameters_are_gathered_once(const Evidence& evidence) {
+Finding whole_parameters_are_gathered_once(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::size_t next = 0;  // of all units, for each root
     for (const Seen& seen : evidence.of[rank]) {
@@ -220,7 +220,7 @@ std::string whole_parameters_are_gathered_once(const Evidence& evidence) {
   return "";
 }
 
-std::string states_are_those_saved(const Evidence& evidence) {
+Finding states_are_those_saved(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     const std::string who = "rank " + std::to_string(rank) + ": ";
     at::Tensor expected;
@@ -242,9 +242,11 @@ std::string states_are_those_saved(const Evidence& evidence) {
         const bool same = seen.value.defined() && seen.value.sizes() == expected.sizes() &&
                           same_bits(seen.value, expected);
         if (!same) {
-          const std::string text =
-              seen.value.defined() ? said(is_bitwise_equal({name}, seen.value, expected)) : "";
-          return text.empty() ? name + " is not what was saved" : text;
+          Finding found = seen.value.defined()
+                              ? said(is_bitwise_equal({name}, seen.value, expected))
+                              : Finding();
+          found.text = found.empty() ? name + " is not what was saved" : found.text;
+          return std::move(found).at(&seen, "wrong value");
         }
       }
     }

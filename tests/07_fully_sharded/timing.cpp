@@ -53,20 +53,28 @@ Chain chain_of(const Evidence& evidence, int step, const NetworkModel& network,
   return chain;
 }
 
-std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
+Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const Case& one = case_of(evidence);
   const ComputeCost cost = cost_of;
   const VirtualTime time(evidence, network, cost);
+  Finding found;
   for (std::size_t i = 0; i < one.steps.size(); ++i) {
     const auto step = static_cast<int>(i);
-    const Chain chain = chain_of(evidence, step, network, true);
+    Chain chain = chain_of(evidence, step, network, true);
     const std::int64_t took = time.step_ns(step);
-    if (took != chain.now() && took != chain_of(evidence, step, network, false).now()) {
-      return off_the_chain(step, took, chain.now(), "gathers, units and reduce-scatters") +
+    if (Chain late = chain_of(evidence, step, network, false); took == late.now()) {
+      chain = std::move(late);
+    }
+    if (took != chain.now()) {
+      found = off_the_chain(step, took, chain.now(), "gathers, units and reduce-scatters") +
              first_off(time, step, chain, members_of(evidence.world, one.group));
     }
+    found = with_times(std::move(found), step, chain.now(), chain, cost);
+    if (!found.empty()) {
+      break;
+    }
   }
-  return "";
+  return found;
 }
 
 // Layers that take time, with several units gathered ahead. One rank need not launch.
@@ -75,7 +83,7 @@ bool is_timed(const Case& one) {
          one.ranks > 1;
 }
 
-std::string steps_take_the_chain(const Evidence& evidence) {
+Finding steps_take_the_chain(const Evidence& evidence) {
   return on_each_network(
       [&](const NetworkModel& network) { return wrong_time(evidence, network); });
 }

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <functional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
+#include "support/finding.h"
 
 // Tests look at what ranks do from outside. A *body* is what every rank of a world does with a
 // stage; it decides nothing. A *claim* is what must be true of all that the ranks of a body said and
@@ -15,11 +14,7 @@
 
 namespace ddp::testing {
 
-/// What is rare about a body: a student who has not thought of it has made one slip, which shows in
-/// every body that has it, and costs the points of one test; see tools/grading/scoring/price.py. Most bodies have
-/// nothing rare, and those that have, one such thing, where more than one does not matter.
-using Rare = std::set<std::string>;
-
+// What may be rare about a body.
 constexpr const char* kStridedState = "parameters or buffers that are not contiguous";
 constexpr const char* kStridedGradients = "gradients that are not contiguous";
 constexpr const char* kStridedTensors = "tensors that are not contiguous";
@@ -55,21 +50,6 @@ struct Body {
   std::string charged_in_backward = {};
 };
 
-/// What is wrong in the evidence of a body, for the student; empty if nothing is.
-struct Finding {
-  Finding() = default;
-  Finding(const char* what) : text(what) {}
-  Finding(std::string what) : text(std::move(what)) {}
-  bool empty() const { return text.empty(); }
-
-  std::string text;
-  /// What is rare about it, beside what is rare about the body.
-  Rare rare = {};
-  /// What ranks have told, but of another place in the body.
-  Rare elsewhere = {};
-  /// Whether the claim holds in the body without that.
-  bool holds_otherwise = false;
-};
 using Predicate = std::function<Finding(const Evidence&)>;
 
 /// Fails the current test if `holds` is not true of all `bodies`. The message names the first with the

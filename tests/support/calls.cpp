@@ -112,8 +112,8 @@ void choose_rare_modes() {
   at::set_num_threads(at::get_num_threads() + 1);
 }
 
-std::string surroundings_are_left_alone(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> std::string {
+Finding surroundings_are_left_alone(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> Finding {
     return fact.text.starts_with(kLeftChanged)
                ? where(fact, rank) + ": " + fact.text.substr(std::strlen(kLeftChanged)) +
                      " is not as it was before, and belongs to the caller: set it back, where an "

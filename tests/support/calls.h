@@ -10,6 +10,7 @@
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
+#include "support/finding.h"
 
 // Calls of a stage's code, within a body: what they throw, leave changed, and hold on to.
 
@@ -64,7 +65,7 @@ class KeptSurroundings {
 void choose_rare_modes();
 
 /// No call has changed what is not its own.
-std::string surroundings_are_left_alone(const Evidence& evidence);
+Finding surroundings_are_left_alone(const Evidence& evidence);
 
 /// What a rank holds that a synchronizer could collect: operations, gradients, memory, threads.
 class HeldMeter {

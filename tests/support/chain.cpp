@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "ddp/backends/backend_decorator.h"
+
 namespace ddp::testing {
 
 void Chain::compute(const std::function<std::int64_t(std::size_t place)>& ns,
@@ -23,8 +25,14 @@ std::int64_t Chain::launch() {
 }
 
 std::int64_t Chain::carry(c10d::OpType type, std::int64_t bytes, std::int64_t launched) {
-  free_ =
-      std::max(free_, launched) + cost_ns(network_, type, bytes, static_cast<int>(clocks_.size()));
+  const std::int64_t begin = std::max(free_, launched);
+  free_ = begin + cost_ns(network_, type, bytes, static_cast<int>(clocks_.size()));
+  carried_.push_back({.kind = SpanKind::kCommunication,
+                      .name = operation_name(type),
+                      .begin_ns = begin,
+                      .end_ns = free_,
+                      .launched_ns = launched,
+                      .bytes = bytes});
   return free_;
 }
 
@@ -62,6 +70,12 @@ std::vector<std::int64_t> Chain::launch_in_backward(
 
 std::int64_t Chain::now() const { return std::ranges::max(clocks_); }
 
+Finding with_times(Finding finding, int step, std::int64_t expected, const Chain& chain,
+                   const ComputeCost& cost) {
+  finding.times = Finding::Times{step, expected, chain.network(), cost, chain.carried()};
+  return finding;
+}
+
 ComputeCost compute_cost(std::int64_t forward_ns,
                          std::function<std::int64_t(std::int64_t layer, int rank)> backward_ns) {
   return [forward_ns, backward_ns = std::move(backward_ns)](const Seen& seen,
@@ -91,16 +105,18 @@ ComputeCost layer_times(const TrainingOfRank& training) {
   });
 }
 
-std::string on_each_network(const std::function<std::string(const NetworkModel& network)>& check) {
+Finding on_each_network(const std::function<Finding(const NetworkModel& network)>& check) {
+  Finding last;
   for (const NetworkModel& network :
        {NetworkModel{.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
         NetworkModel{.alpha_ns = 20'000, .beta_ns_per_byte = 2.0, .launch_overhead_ns = 700},
         NetworkModel{.alpha_ns = 0, .beta_ns_per_byte = 30.0, .launch_overhead_ns = 5'000}}) {
-    if (std::string text = check(network); !text.empty()) {
-      return text;
+    last = check(network);
+    if (!last.empty()) {
+      break;
     }
   }
-  return "";
+  return last;
 }
 
 std::string first_off(const VirtualTime& time, int step, const Chain& chain,

@@ -47,13 +47,22 @@ class Chain {
   std::int64_t now() const;
   /// When the network is done.
   std::int64_t network_is_free() const { return free_; }
+  const NetworkModel& network() const { return network_; }
+  /// What it has carried, to be drawn.
+  const std::vector<Span>& carried() const { return carried_; }
 
  private:
-  const NetworkModel& network_;
+  NetworkModel network_;
   std::vector<std::int64_t> clocks_;
   std::vector<std::vector<Moment>> moments_;
   std::int64_t free_ = 0;
+  std::vector<Span> carried_;
 };
+
+/// `finding`, also one that is empty, with what a picture shows of the step: how long it is to take, by
+/// `chain`, on which network, and with which costs.
+Finding with_times(Finding finding, int step, std::int64_t expected, const Chain& chain,
+                   const ComputeCost& cost);
 
 /// Forward of all layers, and backward of a layer on a rank.
 ComputeCost compute_cost(std::int64_t forward_ns,
@@ -69,8 +78,8 @@ std::int64_t backward_ns(const TrainingOfRank& training, std::int64_t layer, int
 ComputeCost layer_times(const TrainingOfRank& training);
 
 /// What `check` finds on the first of several networks: a fast one, one with latency, and a slow one
-/// of costly launches.
-std::string on_each_network(const std::function<std::string(const NetworkModel& network)>& check);
+/// of costly launches; if nothing, the times on the last one.
+Finding on_each_network(const std::function<Finding(const NetworkModel& network)>& check);
 
 /// That a step took another time than `expected`. `chain`: what it consists of; `longer`: what may make it
 /// longer.

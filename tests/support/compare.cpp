@@ -136,17 +136,27 @@ std::string misused_memory(const at::Tensor& tensor) {
   return has_filled(tensor, 0x01) ? "memory that has been freed: what keeps it alive?" : "";
 }
 
-std::string differences(const at::Tensor& actual, const at::Tensor& expected,
-                        const at::Tensor& differs) {
-  std::ostringstream out;
+Finding::Values differences(const std::string& name, const at::Tensor& actual,
+                            const at::Tensor& expected, const at::Tensor& differs) {
   const at::Tensor indices = differs.flatten().nonzero().flatten();
+  Finding::Values values{name,
+                         std::to_string(indices.numel()) + " of " +
+                             std::to_string(expected.numel()) + " elements differ",
+                         {}};
   for (std::int64_t i = 0; i < std::min(indices.numel(), kElementsShown); ++i) {
     const auto flat = indices[i].item<std::int64_t>();
-    out << "\n  " << position(expected, flat) << ": got " << number(actual.flatten()[flat])
-        << ", expected " << number(expected.flatten()[flat]);
+    values.rows.push_back({position(expected, flat), number(expected.flatten()[flat]),
+                           number(actual.flatten()[flat])});
   }
-  out << "\n  (" << indices.numel() << " of " << expected.numel() << " elements differ)";
-  return out.str();
+  return values;
+}
+
+std::string in_words(const Finding::Values& values) {
+  std::string text;
+  for (const auto& [index, expected, actual] : values.rows) {
+    text += "\n  " + index + ": got " + actual + ", expected " + expected;
+  }
+  return text + "\n  (" + values.elements + ")";
 }
 
 // Undefined, or of a different shape or dtype: nothing more to compare.
@@ -161,8 +171,8 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   return "";
 }
 
-::testing::AssertionResult different(const Subject& subject, const at::Tensor& actual,
-                                     const at::Tensor& expected, const at::Tensor& differs) {
+Comparison different(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected,
+                     const at::Tensor& differs) {
   const at::Tensor a = actual.detach().to(at::kCPU);
   const at::Tensor e = expected.detach().to(at::kCPU);
   std::string diagnosis = misused_memory(a);
@@ -172,9 +182,11 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
                     : diagnose(subject, a.to(at::kDouble), e.to(at::kDouble));
   }
   diagnosis = diagnosis.empty() ? subject.otherwise : diagnosis;
-  return ::testing::AssertionFailure()
-         << subject.name << " is wrong" << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)
-         << differences(a, e, differs.to(at::kCPU));
+  Finding::Values values = differences(subject.name, a, e, differs.to(at::kCPU));
+  Finding finding = subject.name + " is wrong" +
+                    (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis) + in_words(values);
+  finding.values = std::move(values);
+  return Comparison(std::move(finding));
 }
 
 }  // namespace
@@ -192,13 +204,13 @@ double epsilon_of(at::ScalarType dtype) {
   }
 }
 
-::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
-                                    const at::Tensor& expected, const at::Tensor& tolerance) {
+Comparison is_close(const Subject& subject, const at::Tensor& actual,
+                    const at::Tensor& expected, const at::Tensor& tolerance) {
   if (const std::string text = mismatch(actual, expected); !text.empty()) {
-    return ::testing::AssertionFailure() << subject.name << text;
+    return Comparison(subject.name + text);
   }
   if (!actual.defined() || same_bits(actual, expected)) {
-    return ::testing::AssertionSuccess();
+    return {};
   }
   const at::NoGradGuard no_grad;
   // In double, so that the comparison itself rounds nothing.
@@ -208,25 +220,25 @@ double epsilon_of(at::ScalarType dtype) {
   const at::Tensor near = (a - e).abs().le(tolerance.to(at::kDouble)).logical_and(e.isfinite());
   const at::Tensor differs = near.logical_or(same).logical_not();
   if (!differs.any().item<bool>()) {
-    return ::testing::AssertionSuccess();
+    return {};
   }
   return different(subject, actual, expected, differs);
 }
 
-::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
-                                    const at::Tensor& expected, double tolerance) {
+Comparison is_close(const Subject& subject, const at::Tensor& actual,
+                    const at::Tensor& expected, double tolerance) {
   const auto options =
       expected.defined() ? expected.options().dtype(at::kDouble) : at::TensorOptions(at::kDouble);
   return is_close(subject, actual, expected, at::scalar_tensor(tolerance, options));
 }
 
-::testing::AssertionResult is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
-                                            const at::Tensor& expected) {
+Comparison is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
+                            const at::Tensor& expected) {
   if (const std::string text = mismatch(actual, expected); !text.empty()) {
-    return ::testing::AssertionFailure() << subject.name << text;
+    return Comparison(subject.name + text);
   }
   if (!actual.defined() || same_bits(actual, expected)) {
-    return ::testing::AssertionSuccess();
+    return {};
   }
   const at::NoGradGuard no_grad;
   const at::Tensor differs = bytes_of(actual).ne(bytes_of(expected)).any(/*dim=*/1);

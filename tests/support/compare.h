@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+
+#include "support/finding.h"
 
 namespace ddp::testing {
 
@@ -24,16 +27,34 @@ struct Subject {
   std::string otherwise = {};
 };
 
+/// Whether two tensors are equal, and if not, where they differ.
+class Comparison {
+ public:
+  Comparison() = default;  // equal
+  explicit Comparison(Finding difference) : difference_(std::move(difference)) {}
+
+  explicit operator bool() const { return difference_.empty(); }
+  operator ::testing::AssertionResult() const {  // for EXPECT_TRUE
+    return *this ? ::testing::AssertionSuccess()
+                 : ::testing::AssertionFailure() << difference_.text;
+  }
+  const Finding& difference() const { return difference_; }
+  const std::string& message() const { return difference_.text; }
+
+ private:
+  Finding difference_;
+};
+
 /// Equal up to `tolerance`, a number or a tensor with one number for each element; what is infinite
 /// or no number has to be just that. The message shows the first few elements that differ and, if
 /// one fits, a diagnosis ("exactly 2 x the expected value: the sum, not the mean?").
-::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
+Comparison is_close(const Subject& subject, const at::Tensor& actual,
                                     const at::Tensor& expected, const at::Tensor& tolerance);
-::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
+Comparison is_close(const Subject& subject, const at::Tensor& actual,
                                     const at::Tensor& expected, double tolerance);
 
 /// Equal in every bit, and in shape and dtype.
-::testing::AssertionResult is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
+Comparison is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
                                             const at::Tensor& expected);
 
 /// The same without a message.

@@ -36,6 +36,7 @@ struct Notes {
   int runs_held = 0;
   int runs = 0;
   nlohmann::json broken = nlohmann::json::array();
+  nlohmann::json picture;
 };
 
 Notes& notes() {
@@ -85,7 +86,8 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
                 {"measured", notes().measured},
                 {"bodies", notes().bodies},
                 {"runs", {notes().runs_held, notes().runs}},
-                {"broken", notes().broken}});
+                {"broken", notes().broken},
+                {"picture", notes().picture}});
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
@@ -190,6 +192,8 @@ void note_broken(const Broken& broken) {
   notes().broken.push_back(
       {{"body", broken.body}, {"rare", broken.rare}, {"charged_to", broken.charged_to}});
 }
+
+void note_picture(nlohmann::json picture) { notes().picture = std::move(picture); }
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }
 

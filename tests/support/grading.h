@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,9 @@ struct Broken {
 
 /// Call it within a test that fails for it.
 void note_broken(const Broken& broken);
+
+/// Call it within a test, once: the run that it is about, see support/picture.h.
+void note_picture(nlohmann::json picture);
 
 /// A line on the scorecard, worth no points, such as a measured ratio.
 void note_measured(const std::string& text);

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "ddp/backends/cuda.h"
 #include "support/body.h"
 #include "support/grading.h"
+#include "support/picture.h"
 #include "support/run_output.h"
 #include "support/runs.h"
 #include "support/settings.h"
@@ -140,16 +142,43 @@ std::string said_of(const Body& body, const Run& run, const std::string& finding
   return "in " + in_body(body) + with_schedule(run) + ": " + finding + describe_order(run);
 }
 
+std::string kind_of(const RankReport& culprit) {
+  switch (culprit.outcome) {
+    case RankOutcome::kTimedOut:
+      return "waits without end";
+    case RankOutcome::kThrew:
+      return culprit.reason.find("disagree") == std::string::npos ? "exception"
+                                                                  : "mismatch between ranks";
+    default:
+      return "died";
+  }
+}
+
+// That a run did not come to its end, about what its culprit did last.
+Finding ending_of(const Body& body, const Run& run) {
+  const RankReports& reports = run.evidence.reports;
+  const SeenList& said = run.evidence.of[reports.culprit];
+  return Finding(said_of(body, run, reports.describe()))
+      .at(said.empty() ? nullptr : &said.back(), kind_of(reports.ranks[reports.culprit]));
+}
+
+// A finding, and the run in which it is shown.
+struct Shown {
+  Finding finding;
+  const Run* run = nullptr;
+};
+
 // What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.
-Finding wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
-  if (finding_of(holds, run.evidence).empty()) {
-    return run.whole() || !charged ? "" : said_of(body, run, run.evidence.reports.describe());
+Shown wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
+  Finding found = finding_of(holds, run.evidence);
+  if (found.empty()) {
+    return {run.whole() || !charged ? std::move(found) : ending_of(body, run), &run};
   }
   const Run& shown = shown_for(body, run, holds);
   Finding finding = finding_of(holds, shown.evidence);
   finding.text =
       said_of(body, shown, finding.text) + printed_below(finding.text, shown.evidence.reports);
-  return finding;
+  return {std::move(finding), &shown};
 }
 
 Rare rare_of(const Finding& finding, const Run& run) {
@@ -161,28 +190,33 @@ Rare rare_of(const Finding& finding, const Run& run) {
 // What a claim is worth in a body.
 struct Verdict {
   const Body* body;
-  std::string finding;     // what is wrong in the first run in which something is
+  Shown shown;             // what is wrong in the first run in which something is
   std::string unjudged;    // why nothing can be said
   Rare rare;               // what was, until then
   std::string charged_to;  // for the finding, if others have one in this body, too
-  bool holds_otherwise = false;
+
+  const Finding& finding() const { return shown.finding; }
 };
 
 Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicate& holds,
                    const Predicate& unless) {
   const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  Shown in_usual_order;
   for (const Run& run : runs) {
     const std::string& payer = payer_of(body, run);
     Finding other = unless ? finding_of(unless, run.evidence) : Finding();
     if (!other.empty()) {
-      return {&body, "", other.text, rare_of(other, run), payer};
+      return {&body, {}, other.text, rare_of(other, run), payer};
     }
-    if (Finding finding = wrong_in(body, run, holds, payer == test); !finding.empty()) {
-      return {&body, finding.text, "", rare_of(finding, run), payer, finding.holds_otherwise};
+    Shown shown = wrong_in(body, run, holds, payer == test);
+    if (!shown.finding.empty()) {
+      const Rare rare = rare_of(shown.finding, run);
+      return {&body, std::move(shown), "", rare, payer};
     }
+    in_usual_order = in_usual_order.run == nullptr ? std::move(shown) : std::move(in_usual_order);
   }
-  return {&body, "", why_not_judged(body, runs), runs.empty() ? body.rare : runs.back().rare,
-          body.charged_to};
+  return {&body, std::move(in_usual_order), why_not_judged(body, runs),
+          runs.empty() ? body.rare : runs.back().rare, body.charged_to};
 }
 
 // What a claim is worth in all bodies of a list.
@@ -190,6 +224,7 @@ struct Judgement {
   std::vector<Verdict> broken;  // with the least that is rare first
   int judged = 0;               // bodies of which something can be said
   std::string unjudged;         // why the test cannot be judged, if nothing is broken
+  std::optional<Verdict> timed;  // the first that keeps a claim on time
 };
 
 // Of what breaks a claim, what has nothing rare that another one does without.
@@ -207,7 +242,7 @@ std::vector<Verdict> simplest(const std::vector<Verdict>& broken) {
 
 // What was thrown, and where; empty if a body came to its end.
 std::string thrown(const Verdict& verdict) {
-  const std::string& text = verdict.finding;
+  const std::string& text = verdict.finding().text;
   const auto from = text.find(" threw an exception: ");
   return from == text.npos ? "" : text.substr(from, text.find("last seen", from) - from);
 }
@@ -236,13 +271,23 @@ std::string describe_others(const Judgement& found, const Verdict& shown) {
   return text;
 }
 
+nlohmann::json picture_of(const Verdict& verdict) {
+  return picture_of(*verdict.body, *verdict.shown.run, verdict.finding(),
+                    &runs_of(*verdict.body).front());
+}
+
 void settle(const Judgement& found) {
+  if (!found.broken.empty() && !::testing::Test::HasFailure()) {
+    note_picture(picture_of(found.broken.front()));
+  } else if (found.broken.empty() && found.timed && !::testing::Test::HasFailure()) {
+    note_picture(picture_of(*found.timed));
+  }
   note_runs(found.judged - static_cast<int>(found.broken.size()), found.judged);
   for (const Verdict& verdict : found.broken) {
     note_broken({verdict.body->name, verdict.rare, verdict.charged_to});
   }
   for (const Verdict& verdict : simplest(found.broken)) {
-    ADD_FAILURE() << verdict.finding
+    ADD_FAILURE() << verdict.finding().text
                   << (settings().brief || found.judged == 1
                           ? ""
                           : "\n" + describe_others(found, verdict));
@@ -273,8 +318,11 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
       found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
       continue;
     }
-    found.judged += verdict.holds_otherwise ? 2 : 1;
-    if (!verdict.finding.empty()) {
+    found.judged += verdict.finding().holds_otherwise ? 2 : 1;
+    if (verdict.finding().empty() && verdict.finding().times && !found.timed) {
+      found.timed = verdict;
+    }
+    if (!verdict.finding().empty()) {
       const auto size = [](const Verdict& each) { return each.rare.size(); };
       const bool usual = verdict.rare.empty();
       found.broken.insert(std::ranges::upper_bound(found.broken, size(verdict), {}, size),
@@ -312,7 +360,9 @@ void judge_together(const std::vector<Body>& bodies,
     }
     if (!runs.front().whole()) {
       note_broken({body.name, {}, body.charged_to});
-      ADD_FAILURE() << "in " << in_body(body) << ": " << runs.front().evidence.reports.describe();
+      const Finding ending = ending_of(body, runs.front());
+      note_picture(picture_of(body, runs.front(), ending));
+      ADD_FAILURE() << ending.text;
       return;
     }
     all.push_back(&runs.front().evidence);
@@ -321,6 +371,7 @@ void judge_together(const std::vector<Body>& bodies,
   note_runs(finding.empty() ? 1 : 0, 1);
   if (!finding.empty()) {
     note_broken({bodies.front().name, {}, bodies.front().charged_to});
+    note_picture(picture_of(bodies.front(), runs_of(bodies.front()).front(), finding));
     ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
                   << printed_below(finding, all.front()->reports);
   }

@@ -26,7 +26,7 @@ bool take(std::vector<Payload>& payloads, const Payload& payload) {
   return true;
 }
 
-std::string wrong_launches(const TrainingOfRank& training, int number, std::size_t ranks) {
+Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t ranks) {
   const TrainingStep& step = training.steps.at(number);
   std::vector<Payload> all_reduces;
   for (const Seen* launch : step.launches) {
@@ -35,8 +35,9 @@ std::string wrong_launches(const TrainingOfRank& training, int number, std::size
       continue;  // other claims' business
     }
     if (!is_all_reduce(*launch)) {
-      return in(training, number) + ": " + describe_operation(*launch) +
-             " is neither needed nor allowed: a step makes all-reduces only";
+      return Finding(in(training, number) + ": " + describe_operation(*launch) +
+                     " is neither needed nor allowed: a step makes all-reduces only")
+          .at(launch, "extra operation");
     }
     all_reduces.push_back({launch->elements, launch->dtype});
   }
@@ -73,7 +74,7 @@ std::string wrong_launches(const TrainingOfRank& training, int number, std::size
 }
 
 // What a model has launched and not waited for when construction or finish() has returned.
-std::string unfinished_operations(const Evidence& evidence) {
+Finding unfinished_operations(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::map<int, std::map<std::int64_t, const Seen*>> pending;  // by model
     for (const Seen& seen : evidence.of[rank]) {
@@ -86,9 +87,10 @@ std::string unfinished_operations(const Evidence& evidence) {
         }
       } else if (seen.kind == EventKind::kValue && !own.empty() &&
                  (seen.text == "gradient" || seen.text == "parameter")) {
-        return where(seen, static_cast<int>(rank)) + ": nobody has waited for " +
-               describe_operation(*own.begin()->second) + " when " +
-               (seen.text == "gradient" ? "finish()" : "construction") + " returns";
+        return Finding(where(seen, static_cast<int>(rank)) + ": nobody has waited for " +
+                       describe_operation(*own.begin()->second) + " when " +
+                       (seen.text == "gradient" ? "finish()" : "construction") + " returns")
+            .at(own.begin()->second, "never waited for");
       }
     }
   }
@@ -97,7 +99,7 @@ std::string unfinished_operations(const Evidence& evidence) {
 
 }  // namespace
 
-std::string launched_inside_no_sync(const Evidence& evidence) {
+Finding launched_inside_no_sync(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
     return launch.place.no_sync ? where(launch, rank) + ": " + describe_operation(launch) +
                                       " was launched inside a NoSync scope"
@@ -105,7 +107,7 @@ std::string launched_inside_no_sync(const Evidence& evidence) {
   });
 }
 
-std::string no_sync_is_silent(const Evidence& evidence) {
+Finding no_sync_is_silent(const Evidence& evidence) {
   auto launched = launched_inside_no_sync(evidence);
   if (!launched.empty()) {
     return launched;
@@ -130,13 +132,13 @@ std::string no_sync_is_silent(const Evidence& evidence) {
   });
 }
 
-std::string one_all_reduce_for_each_gradient(const Evidence& evidence) {
+Finding one_all_reduce_for_each_gradient(const Evidence& evidence) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";  // no_sync_is_silent() says so
   }
-  return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
+  return first_in_steps(evidence, [](const auto& ranks, int step) -> Finding {
     for (const TrainingOfRank& training : ranks) {
-      if (std::string text = wrong_launches(training, step, ranks.size()); !text.empty()) {
+      if (Finding text = wrong_launches(training, step, ranks.size()); !text.empty()) {
         return text;
       }
     }
@@ -144,7 +146,7 @@ std::string one_all_reduce_for_each_gradient(const Evidence& evidence) {
   });
 }
 
-std::string every_step_reduces(const Evidence& evidence) {
+Finding every_step_reduces(const Evidence& evidence) {
   return first_on_ranks(
       evidence, [](const TrainingOfRank&, const TrainingStep& step, std::size_t ranks) {
         const bool nothing = std::ranges::none_of(step.launches, [](const Seen* launch) {
@@ -156,13 +158,13 @@ std::string every_step_reduces(const Evidence& evidence) {
       });
 }
 
-std::string misused_in_flight(const Evidence& evidence) {
+Finding misused_in_flight(const Evidence& evidence) {
   return buffers_in_flight_are_left_alone(evidence).empty()
              ? ""
              : "a buffer was used in flight or never waited for, which another test reports";
 }
 
-std::string nothing_in_flight_is_touched(const Evidence& evidence) {
+Finding nothing_in_flight_is_touched(const Evidence& evidence) {
   return first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
     return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
            describe_operation(evidence.launch_of(rank, touch.operation)) +
@@ -170,15 +172,15 @@ std::string nothing_in_flight_is_touched(const Evidence& evidence) {
   });
 }
 
-std::string buffers_in_flight_are_left_alone(const Evidence& evidence) {
+Finding buffers_in_flight_are_left_alone(const Evidence& evidence) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";  // backward goes on adding then; no_sync_is_silent() says so
   }
-  const std::string touched = nothing_in_flight_is_touched(evidence);
+  const Finding touched = nothing_in_flight_is_touched(evidence);
   return touched.empty() ? unfinished_operations(evidence) : touched;
 }
 
-std::string backward_never_waits(const Evidence& evidence) {
+Finding backward_never_waits(const Evidence& evidence) {
   return first_event(evidence, EventKind::kBlocked, [&](const Seen& blocked, int rank) {
     return where(blocked, rank) + ": " +
            describe_operation(evidence.launch_of(rank, blocked.operation)) + " " + blocked.text +
@@ -187,7 +189,7 @@ std::string backward_never_waits(const Evidence& evidence) {
   });
 }
 
-std::string backward_launches(const Evidence& evidence) {
+Finding backward_launches(const Evidence& evidence) {
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     for (const TrainingOfRank& training : ranks) {
       bool ready = false;

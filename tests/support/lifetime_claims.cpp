@@ -44,7 +44,7 @@ bool has_number(std::string_view text, std::string_view number) {
 // that double; so much for the three of a Training, in 150 repetitions.
 constexpr std::int64_t kRemovedHooks = 28'800;
 
-std::string not_alone(const TrainingOfRank& training, const TrainingStep& step) {
+Finding not_alone(const TrainingOfRank& training, const TrainingStep& step) {
   for (const auto& [index, gradient] : step.alone) {
     const auto local = step.local.find(index);
     if (local == step.local.end()) {
@@ -54,14 +54,14 @@ std::string not_alone(const TrainingOfRank& training, const TrainingStep& step) 
     const std::string name =
         on(training) + ": after the synchronizer was destroyed, this rank's own gradient of " +
         layer(index);
-    if (auto text = said(is_bitwise_equal({name}, gradient, local->second)); !text.empty()) {
+    if (Finding text = said(is_bitwise_equal({name}, gradient, local->second)); !text.empty()) {
       return text;
     }
   }
   return "";
 }
 
-std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
+Finding wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
   if (threw.text.starts_with(kMustFail)) {
     const std::string_view how = threw.detail;
     return how.starts_with("c10::Error")
@@ -96,7 +96,7 @@ std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
 
 // What backward launched before another synchronizer of the same parameters was destroyed, it launches
 // after that, too.
-std::string lost_hooks(const Evidence& evidence) {
+Finding lost_hooks(const Evidence& evidence) {
   std::set<const TrainingOfRank*> launching;
   return first_on_ranks(
       evidence, [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
@@ -115,7 +115,7 @@ std::string lost_hooks(const Evidence& evidence) {
 
 }  // namespace
 
-std::string destruction_is_silent(const Evidence& evidence) {
+Finding destruction_is_silent(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
     return launch.place.phase == Phase::kDestruction
                ? "rank " + std::to_string(rank) + ": the destructor launched " +
@@ -125,8 +125,8 @@ std::string destruction_is_silent(const Evidence& evidence) {
   });
 }
 
-std::string destruction_ends_everything(const Evidence& evidence) {
-  if (std::string text = destruction_is_silent(evidence); !text.empty()) {
+Finding destruction_ends_everything(const Evidence& evidence) {
+  if (Finding text = destruction_is_silent(evidence); !text.empty()) {
     return text;
   }
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
@@ -135,29 +135,31 @@ std::string destruction_ends_everything(const Evidence& evidence) {
       destroyed = destroyed || (seen.kind == EventKind::kFact && seen.text == "destroyed");
       const std::string who = "rank " + std::to_string(rank) + ": ";
       if (destroyed && seen.kind == EventKind::kLaunch) {
-        return who + "a backward after the synchronizer was destroyed launched " +
-               describe_operation(seen) + ": are its hooks still there?";
+        return Finding(who + "a backward after the synchronizer was destroyed launched " +
+                       describe_operation(seen) + ": are its hooks still there?")
+            .at(&seen, "extra operation");
       }
       if (seen.kind == EventKind::kThrew) {
-        return who + seen.text +
-               " threw an exception: are its hooks still there? It was: " + seen.detail;
+        return Finding(who + seen.text +
+                       " threw an exception: are its hooks still there? It was: " + seen.detail)
+            .at(&seen);
       }
     }
   }
-  std::string text;
+  Finding found;
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     for (const TrainingOfRank& training : ranks) {
       for (const auto& [number, step] : training.steps) {
-        text = text.empty() ? not_alone(training, step) : text;
+        found = found.empty() ? not_alone(training, step) : found;
       }
     }
   }
-  text = text.empty() ? every_step_reduces(evidence) : text;
-  text = text.empty() ? lost_hooks(evidence) : text;
-  return text.empty() ? growth_in_steps(evidence, 150, kRemovedHooks) : text;
+  found = found.empty() ? every_step_reduces(evidence) : found;
+  found = found.empty() ? lost_hooks(evidence) : found;
+  return found.empty() ? growth_in_steps(evidence, 150, kRemovedHooks) : found;
 }
 
-std::string nothing_grows(const Evidence& evidence) {
+Finding nothing_grows(const Evidence& evidence) {
   return launched_inside_no_sync(evidence).empty() ? growth_in_steps(evidence, 150) : "";
 }
 
@@ -179,7 +181,7 @@ std::int64_t rounded(std::int64_t count) {
   return (count + unit / 2) / unit * unit;
 }
 
-std::string growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise) {
+Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;
     for (const Seen& seen : evidence.of[rank]) {
@@ -209,8 +211,8 @@ std::string growth_in_steps(const Evidence& evidence, int steps, std::int64_t he
   return "";
 }
 
-std::string misuse_is_refused(const Evidence& evidence) {
-  std::string all;  // of the first rank with any
+Finding misuse_is_refused(const Evidence& evidence) {
+  Finding all;  // of the first rank with any
   for (std::size_t rank = 0; rank < evidence.of.size() && all.empty(); ++rank) {
     const Seen* launched = nullptr;
     for (const Seen& seen : evidence.of[rank]) {
@@ -219,20 +221,23 @@ std::string misuse_is_refused(const Evidence& evidence) {
       } else if (seen.kind == EventKind::kLaunch) {
         launched = &seen;
       } else if (seen.kind == EventKind::kThrew) {
-        const std::string text = wrong_refusal(seen, static_cast<int>(rank), launched);
-        all += (all.empty() || text.empty() ? "" : "\n") + text;
+        const Finding found = wrong_refusal(seen, static_cast<int>(rank), launched);
+        if (!found.empty()) {
+          all.text += (all.empty() ? "" : "\n") + found.text;
+          all = std::move(all).at(&seen);
+        }
       }
     }
   }
   return all.empty() ? surroundings_are_left_alone(evidence) : all;
 }
 
-std::string memory_is_bounded(const Evidence& evidence, const std::string& which) {
+Finding memory_is_bounded(const Evidence& evidence, const std::string& which) {
   constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
   std::int64_t limit = 0;                  // of each rank, which says it first
   std::string alive;
-  return first_event(evidence, EventKind::kFact, [&](const Seen& fact, int rank) -> std::string {
-    if (fact.text == "bytes allowed") {
+  return first_event(evidence, EventKind::kFact, [&](const Seen& fact, int rank) -> Finding {
+    if (fact.text == kBytesAllowed) {
       limit = fact.number;
       alive.clear();
     } else if (fact.text.starts_with(kAlive)) {
@@ -240,7 +245,7 @@ std::string memory_is_bounded(const Evidence& evidence, const std::string& which
                fact.text.substr(std::strlen(kAlive));
     }
     const bool counts =
-        fact.text.starts_with("bytes ") && fact.text.find(which) != std::string::npos;
+        fact.text.starts_with(kBytes) && fact.text.find(which) != std::string::npos;
     return counts && fact.number > limit + kNumbers
                ? "rank " + std::to_string(rank) + ": " + fact.text.substr(6) + " take " +
                      std::to_string(fact.number) + " bytes, and may take " + std::to_string(limit) +

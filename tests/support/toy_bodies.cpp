@@ -158,7 +158,7 @@ double tolerance_of(const at::Tensor& parameter, double largest_gradient, int wo
   return 16 * kSteps * kEpsilon * (kLearningRate * (world_size + 2) * largest_gradient + largest);
 }
 
-std::string compare(const Evidence& evidence, ToyKind kind, at::ScalarType dtype, int number) {
+Finding compare(const Evidence& evidence, ToyKind kind, at::ScalarType dtype, int number) {
   const int ranks = evidence.world.ranks;
   Oracle oracle(kind, options_of(0, dtype), ranks);
   double largest = 0;
@@ -184,7 +184,7 @@ std::string compare(const Evidence& evidence, ToyKind kind, at::ScalarType dtype
       const auto result =
           is_close({name, ranks}, seen.value, target, tolerance_of(target, largest, ranks));
       if (!result) {
-        return result.message();
+        return result.difference();
       }
     }
   }
@@ -236,11 +236,11 @@ Body toy_body(int ranks, const ToyModels& models, const Factory& make,
 }
 
 Predicate training_ends_at_the_oracle(const ToyModels& models) {
-  return [models](const Evidence& evidence) -> std::string {
+  return [models](const Evidence& evidence) -> Finding {
     int number = 0;
     for (const ToyKind kind : models.kinds) {
       for (const at::ScalarType dtype : models.dtypes) {
-        if (std::string text = compare(evidence, kind, dtype, number++); !text.empty()) {
+        if (Finding text = compare(evidence, kind, dtype, number++); !text.empty()) {
           return text;
         }
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <ranges>
 #include <optional>
 #include <string_view>
 
@@ -47,7 +48,10 @@ void add_value(const Seen& seen, TrainingOfRank& training, TrainingStep& step) {
     (training.*state->second)[seen.index] = seen.value;
   } else if (const auto found = of_step.find(seen.text); found != of_step.end()) {
     (step.*found->second)[seen.index] = seen.value;
-    step.ended = step.ended || seen.text == "gradient";
+    if (seen.text == "gradient") {
+      step.ended = true;
+      step.handed_in = &seen;
+    }
   }
 }
 
@@ -142,10 +146,6 @@ std::string in(const TrainingOfRank& training, int step) {
   return on(training) + ", step " + std::to_string(step);
 }
 
-std::string said(const ::testing::AssertionResult& result) {
-  return result ? "" : std::string(result.message());
-}
-
 std::vector<Turn> turns_of(const TrainingStep& step,
                            const std::vector<std::vector<std::int64_t>>& layers_of_buckets) {
   const std::vector<const Seen*> ready = ready_outside(step);
@@ -187,25 +187,33 @@ const Seen* first_of(const Evidence& evidence, int rank, std::int64_t operation,
   return found == evidence.of[rank].end() ? nullptr : &*found;
 }
 
-std::string first_in_steps(
+const Seen* last_in_step(const Evidence& evidence, int rank, int step) {
+  const auto said = std::views::reverse(evidence.of[rank]);
+  const auto found =
+      std::ranges::find_if(said, [&](const Seen& seen) { return seen.place.step == step; });
+  return found == said.end() ? nullptr : &*found;
+}
+
+Finding first_in_steps(
     const Evidence& evidence,
-    const std::function<std::string(const std::vector<TrainingOfRank>&, int step)>& what) {
+    const std::function<Finding(const std::vector<TrainingOfRank>&, int step)>& what) {
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     for (const int step : whole_steps(ranks)) {
-      if (std::string text = what(ranks, step); !text.empty()) {
-        return text;
+      if (Finding finding = what(ranks, step); !finding.empty()) {
+        return std::move(finding).or_at(last_in_step(evidence, ranks[0].rank, step));
       }
     }
   }
   return "";
 }
 
-std::string first_on_ranks(const Evidence& evidence, const CheckOfStep& check) {
+Finding first_on_ranks(const Evidence& evidence, const CheckOfStep& check) {
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     for (const TrainingOfRank& training : ranks) {
       for (const auto& [number, step] : training.steps) {
-        if (const std::string text = check(training, step, ranks.size()); !text.empty()) {
-          return in(training, number) + ": " + text;
+        if (Finding finding = check(training, step, ranks.size()); !finding.empty()) {
+          return in(training, number) + ": " +
+                 std::move(finding).or_at(last_in_step(evidence, training.rank, number));
         }
       }
     }
@@ -213,13 +221,13 @@ std::string first_on_ranks(const Evidence& evidence, const CheckOfStep& check) {
   return "";
 }
 
-std::string first_event(const Evidence& evidence, EventKind kind,
-                        const std::function<std::string(const Seen&, int rank)>& describe) {
+Finding first_event(const Evidence& evidence, EventKind kind,
+                      const std::function<Finding(const Seen&, int rank)>& describe) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     for (const Seen& seen : evidence.of[rank]) {
       if (seen.kind == kind) {
-        if (std::string text = describe(seen, static_cast<int>(rank)); !text.empty()) {
-          return text;
+        if (Finding finding = describe(seen, static_cast<int>(rank)); !finding.empty()) {
+          return std::move(finding).or_at(&seen);
         }
       }
     }

@@ -11,6 +11,8 @@
 
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/evidence.h"
+#include "support/compare.h"
+#include "support/finding.h"
 
 // The evidence of a Training (support/training.h), sorted, and what the claims on it are made of.
 
@@ -44,6 +46,7 @@ struct TrainingStep {
   std::map<std::int64_t, std::int64_t>
       strided;         // gradients that are not contiguous: a hash of strides
   bool ended = false;  // with finish()
+  const Seen* handed_in = nullptr;  // the last gradient after it
 };
 
 /// One model on a rank.
@@ -123,7 +126,7 @@ std::string on(const TrainingOfRank& training);
 std::string in(const TrainingOfRank& training, int step);
 
 /// The message of a comparison that failed, or nothing.
-std::string said(const ::testing::AssertionResult& result);
+inline Finding said(const Comparison& comparison) { return comparison.difference(); }
 
 /// When a bucket may be launched in a step: with the gradient that makes all buckets so far complete,
 /// and before backward goes on.
@@ -143,19 +146,22 @@ std::string late_for(const Turn& turn, const Seen& launch);
 /// The first event of a kind that is about an operation of a rank; null if there is none.
 const Seen* first_of(const Evidence& evidence, int rank, std::int64_t operation, EventKind kind);
 
+/// The last event of a rank in a step; null if there is none.
+const Seen* last_in_step(const Evidence& evidence, int rank, int step);
+
 /// What `check` finds in the first step of any model, among those that all ranks have ended.
-std::string first_in_steps(
+Finding first_in_steps(
     const Evidence& evidence,
-    const std::function<std::string(const std::vector<TrainingOfRank>& ranks, int step)>& check);
+    const std::function<Finding(const std::vector<TrainingOfRank>& ranks, int step)>& check);
 
 /// "rank 1, step 2: " and what `check` finds in the first step of any model and rank, ended or not; `ranks`
 /// have the model.
-using CheckOfStep = std::function<std::string(const TrainingOfRank& training,
+using CheckOfStep = std::function<Finding(const TrainingOfRank& training,
                                               const TrainingStep& step, std::size_t ranks)>;
-std::string first_on_ranks(const Evidence& evidence, const CheckOfStep& check);
+Finding first_on_ranks(const Evidence& evidence, const CheckOfStep& check);
 
-/// What `describe` says of the first event of a kind on any rank.
-std::string first_event(const Evidence& evidence, EventKind kind,
-                        const std::function<std::string(const Seen& seen, int rank)>& describe);
+/// What `describe` says of the first event of a kind on any rank, which is what the finding is about.
+Finding first_event(const Evidence& evidence, EventKind kind,
+                      const std::function<Finding(const Seen& seen, int rank)>& describe);
 
 }  // namespace ddp::testing

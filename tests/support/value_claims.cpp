@@ -74,7 +74,7 @@ std::string of_layouts(const Ranks& ranks, int step, std::int64_t index) {
              : "";
 }
 
-std::string wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
+Finding wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
   const at::Tensor mean = mean_of(ranks, step, index);
   const auto size = static_cast<int>(ranks.size());
   for (const TrainingOfRank& training : ranks) {
@@ -91,7 +91,8 @@ std::string wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
     }
     if (!mean.defined()) {
       if (gradient.defined() && gradient.ne(0).any().item<bool>()) {
-        return name + ", which no rank has, is neither undefined nor zero";
+        return Finding(name + ", which no rank has, is neither undefined nor zero")
+            .at(taken.handed_in, "wrong gradient");
       }
       continue;
     }
@@ -101,16 +102,16 @@ std::string wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
     const Subject subject{name, size, taken.local.at(index), why_local(taken, index),
                           of_layouts(ranks, step, index)};
     const at::Tensor tolerance = tolerance_of(ranks, step, index, mean.scalar_type());
-    if (auto text = said(is_close(subject, gradient, mean, tolerance)); !text.empty()) {
-      return text;
+    if (Finding text = said(is_close(subject, gradient, mean, tolerance)); !text.empty()) {
+      return std::move(text).at(taken.handed_in, "wrong gradient");
     }
   }
   return "";
 }
 
-std::string wrong_mean(const Ranks& ranks, int step) {
+Finding wrong_mean(const Ranks& ranks, int step) {
   for (const auto& [index, local] : ranks[0].steps.at(step).local) {
-    if (std::string text = wrong_gradient(ranks, step, index); !text.empty()) {
+    if (Finding text = wrong_gradient(ranks, step, index); !text.empty()) {
       return text;
     }
   }
@@ -125,7 +126,7 @@ bool accumulates(const Ranks& ranks, int step) {
   });
 }
 
-std::string other_bits(const Ranks& ranks, int step, std::int64_t index) {
+Finding other_bits(const Ranks& ranks, int step, std::int64_t index) {
   const at::Tensor& first = ranks[0].steps.at(step).gradient.at(index);
   for (const TrainingOfRank& training : ranks) {
     const at::Tensor& gradient = training.steps.at(step).gradient.at(index);
@@ -139,7 +140,7 @@ std::string other_bits(const Ranks& ranks, int step, std::int64_t index) {
     const Subject subject{name, static_cast<int>(ranks.size())};
     if (auto text = said(is_bitwise_equal(subject, gradient + 0, first + 0)); !text.empty()) {
       const bool means = wrong_gradient(ranks, step, index).empty();
-      return means ? text : "";  // else another claim says so
+      return means ? std::move(text) : Finding();  // else another claim says so
     }
   }
   return "";
@@ -158,7 +159,7 @@ std::string why_own(const TrainingOfRank& training, const std::string& name,
               : "not broadcast?";
 }
 
-std::string wrong_state(const TrainingOfRank& training, const Tensors& own, const Tensors& found,
+Finding wrong_state(const TrainingOfRank& training, const Tensors& own, const Tensors& found,
                         const Tensors& rank_0s, const char* what) {
   for (const auto& [index, expected] : rank_0s) {
     const std::string name =
@@ -169,7 +170,7 @@ std::string wrong_state(const TrainingOfRank& training, const Tensors& own, cons
     }
     const Subject subject{name, 2, own.at(index),
                           why_own(training, what + (" " + std::to_string(index)), actual->second)};
-    if (auto text = said(is_bitwise_equal(subject, actual->second, expected)); !text.empty()) {
+    if (Finding text = said(is_bitwise_equal(subject, actual->second, expected)); !text.empty()) {
       return text;
     }
   }
@@ -178,7 +179,7 @@ std::string wrong_state(const TrainingOfRank& training, const Tensors& own, cons
 
 // Each tensor is sent once; a tied weight may be sent for each use. Where all go in one message, each
 // may begin at an address that suits any dtype.
-std::string too_much_at_construction(const TrainingOfRank& training) {
+Finding too_much_at_construction(const TrainingOfRank& training) {
   constexpr std::int64_t kAlignment = 16;
   std::int64_t bytes = 0;
   for (const auto* state : {&training.parameter, &training.buffer}) {
@@ -218,7 +219,7 @@ std::string touched_state(const Seen& fact, int rank) {
 
 }  // namespace
 
-std::string state_is_rank_0s(const Evidence& evidence) {
+Finding state_is_rank_0s(const Evidence& evidence) {
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     bool reduced = false;
     bool due = false;
@@ -231,7 +232,7 @@ std::string state_is_rank_0s(const Evidence& evidence) {
       if (!text.empty()) {
         return text;
       }
-      if (auto finding = too_much_at_construction(training); !finding.empty()) {
+      if (Finding finding = too_much_at_construction(training); !finding.empty()) {
         return finding;
       }
       for (const auto& [number, step] : training.steps) {
@@ -257,48 +258,49 @@ std::string state_is_rank_0s(const Evidence& evidence) {
   });
 }
 
-std::string state_is_left_alone(const Evidence& evidence) {
+Finding state_is_left_alone(const Evidence& evidence) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";  // no_sync_is_silent() says so
   }
-  const std::string touched = first_event(evidence, EventKind::kFact, touched_state);
+  Finding touched = first_event(evidence, EventKind::kFact, touched_state);
   return touched.empty() ? surroundings_are_left_alone(evidence) : touched;
 }
 
-std::string gradients_are_means(const Evidence& evidence) {
+Finding gradients_are_means(const Evidence& evidence) {
   return launched_inside_no_sync(evidence).empty() ? first_in_steps(evidence, wrong_mean) : "";
 }
 
-std::string accumulated_sums_are_averaged(const Evidence& evidence) {
+Finding accumulated_sums_are_averaged(const Evidence& evidence) {
   if (!misused_in_flight(evidence).empty()) {
     return "";
   }
   bool plain = false;
   const auto check = [&](bool accumulated) {
-    return first_in_steps(evidence, [&](const Ranks& ranks, int step) -> std::string {
+    return first_in_steps(evidence, [&](const Ranks& ranks, int step) -> Finding {
       if (accumulates(ranks, step) != accumulated) {
         return "";
       }
       plain = plain || !accumulated;
-      const std::string text = wrong_mean(ranks, step);
-      return text.empty() || !accumulated
-                 ? text
-                 : text +
-                       "\n  after micro-batches inside NoSync: expected is the mean of all that "
-                       "backward has added to the gradient; the steps without NoSync are right";
+      Finding found = wrong_mean(ranks, step);
+      if (!found.empty() && accumulated) {
+        found.text +=
+            "\n  after micro-batches inside NoSync: expected is the mean of all that "
+            "backward has added to the gradient; the steps without NoSync are right";
+      }
+      return found;
     });
   };
   const bool right = check(/*accumulated=*/false).empty() && plain;
   return right ? check(/*accumulated=*/true) : "";
 }
 
-std::string gradients_have_the_same_bits(const Evidence& evidence) {
+Finding gradients_have_the_same_bits(const Evidence& evidence) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";
   }
-  return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
+  return first_in_steps(evidence, [](const auto& ranks, int step) -> Finding {
     for (const auto& [index, local] : ranks[0].steps.at(step).local) {
-      if (std::string text = other_bits(ranks, step, index); !text.empty()) {
+      if (Finding text = other_bits(ranks, step, index); !text.empty()) {
         return text;
       }
     }

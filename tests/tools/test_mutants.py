@@ -85,11 +85,20 @@ def test_only_what_is_changed_is_compiled(changed: dict[str, str] | None, inputs
         (HEADER.replace("mean,", "means,"), DUE, "no test of the stage: means"),
         (HEADER + "Score: 0\n", DUE, "should get 0 points, and gets 1"),
         (HEADER + "Loses: 4\n", DUE, "lose no more than 4 points, and loses 5"),
+        (HEADER + "Marks: ^wait: all-reduce$\n", DUE, ""),
+        (HEADER + "Marks: ^access in flight\n", DUE, "what is marked is wait: all-reduce, and not"),
     ],
 )
 def test_a_mutant_that_does_not_die_as_it_should_is_found(header: str, failures: dict[str, str], said: str) -> None:
     found = "; ".join(mutants.faults(mutant(header), report(**failures)))
     assert said in found and bool(found) == bool(said)
+
+
+def test_a_failure_without_a_picture_is_found() -> None:
+    bare = report(**DUE)
+    for result in bare.results:
+        result.picture = None
+    assert mutants.faults(mutant(), bare) == ["mean has no picture"]
 
 
 def test_a_run_that_broke_off_is_found() -> None:

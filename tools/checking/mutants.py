@@ -7,14 +7,15 @@ tests/mutants/<stage>.diff has those of a stage, one after the other:
     Killed-by: test_name, another_test    these must fail; the first one with the diagnosis below
     Only: yes                             and no other test may fail
     Says: regular expression              must match the first one's failure; a mere crash or time-out is not enough
+    Marks: regular expression             must match "kind: operation" of what is marked in its picture
     Score: 0                              the points that remain, if they matter
     Loses: 2                              the most points that it costs, if not the sum of its tests after Only
     Because: nothing is sent at all       why no fewer, where they are more than the first test's
     Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizers.py
 
-and then the edits, as in tools/checking/in_place.py. Only, Score, Loses, Because and Sanitizer are optional; with
-Sanitizer so are Killed-by and Says, if no test need fail without AddressSanitizer. Each test with points needs a mutant
-that no other test kills, which shows that the test is needed.
+and then the edits, as in tools/checking/in_place.py. Marks, Only, Score, Loses, Because and Sanitizer are optional;
+with Sanitizer so are Killed-by and Says, if no test need fail without AddressSanitizer. Each test with points needs a
+mutant that no other test kills, which shows that the test is needed.
 
     python3 -m tools.checking.mutants 01_naive_ddp averaged_twice FOLDER      writes the solution with that mistake
 """
@@ -25,18 +26,20 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.checking import in_place
 from tools.checking.context import Context, describe, describe_tests
 from tools.checking.in_place import InPlace, entries, write_edited
+from tools.grading.page.report_page import picture_of
 from tools.grading.running.runner import RunOptions
-from tools.grading.scoring.results import StageReport, Status, TestSpec
+from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import Stage, choose, named
 from tools.setup.toolchain import LabError
 
 _REQUIRED = ("Mistake", "Killed-by", "Says")
 _FOR_SANITIZER_ALONE = ("Mistake", "Sanitizer")
-_KNOWN = (*_REQUIRED, "Only", "Score", "Loses", "Because", "Sanitizer")
+_KNOWN = (*_REQUIRED, "Marks", "Only", "Score", "Loses", "Because", "Sanitizer")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Mutant(InPlace):
     killed_by: tuple[str, ...]  # empty: left to AddressSanitizer
     only: bool
     says: re.Pattern[str]
+    marks: str
     score: float | None
     loses: float | None
     because: str  # they are more than the first test's points
@@ -72,9 +76,9 @@ def parse(stage: Stage, name: str, text: str) -> Mutant:
     except (re.error, ValueError) as error:
         raise LabError(f"cannot read Says, Score or Loses: {error}") from None
     killed_by = tuple(test.strip() for test in fields["Killed-by"].split(",")) if "Killed-by" in fields else ()
-    mistake, because, sanitizer = (fields.get(key, "") for key in ("Mistake", "Because", "Sanitizer"))
+    mistake, marks, because, sanitizer = (fields.get(key, "") for key in ("Mistake", "Marks", "Because", "Sanitizer"))
     return Mutant(
-        stage, name, text, edits, mistake, killed_by, "Only" in fields, says, score, loses, because, sanitizer
+        stage, name, text, edits, mistake, killed_by, "Only" in fields, says, marks, score, loses, because, sanitizer
     )
 
 
@@ -104,6 +108,7 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
     first = known[mutant.killed_by[0]]
     if first.spec.name in failed and not mutant.says.search("\n".join(first.failures)):
         found.append(f"{first.spec.name} fails, but without saying '{mutant.says.pattern}'")
+    found += _faults_of_picture(mutant, first)
     if unjudged := [name for name, result in known.items() if result.status in (Status.NOT_RUN, Status.TODO)]:
         found.append(f"it has no verdict on {', '.join(unjudged)}")
     if mutant.score is not None and report.score != mutant.score:
@@ -112,6 +117,28 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
     if most is not None and lost > most:
         found.append(f"it should lose no more than {most:g} points, and loses {lost:g}: say that (Loses: {lost:g})")
     return found
+
+
+def _faults_of_picture(mutant: Mutant, result: TestResult) -> list[str]:
+    """Each failed test has a picture of its run, unless nothing ran at all; and the fault is marked there."""
+    if result.status is not Status.FAILED:
+        return []
+    picture = picture_of(result.picture) if result.picture else None
+    if picture is None or not picture.charts:
+        return [f"{result.spec.name} has no picture"]
+    marks = "\n".join(f"{kind}: {operation}" for kind, operation in marked(result.picture))
+    return [] if re.search(mutant.marks, marks) else [f"what is marked is {marks or 'nothing'}, and not {mutant.marks}"]
+
+
+def marked(picture: dict[str, Any]) -> list[tuple[str, str]]:
+    """The kind of each mark, and the operation that is marked."""
+    return [
+        (mark["kind"], chart["lanes"][mark["lane"]]["operations"][mark["operation"]]["name"])
+        if mark["operation"] >= 0
+        else (mark["kind"], "")
+        for chart in picture["charts"]
+        for mark in chart.get("marks", ())
+    ]
 
 
 def price(mutant: Mutant, specs: list[TestSpec]) -> float | None:

@@ -30,6 +30,7 @@ from tools.course.hidden import is_hidden
 from tools.course.submission import Submission, collect, wanted_files
 from tools.grading.compiling.building import Builder
 from tools.grading.grade import end_by_exception_on_signals, mark_build_error
+from tools.grading.page import report_page
 from tools.grading.running import signs_of_life
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
@@ -183,7 +184,10 @@ class Grading:
             self._compile_all(Path(folder))
             self._run_all(Path(folder))
         self._flush()
-        self._scorecard.summary()
+        said = report_page.write(
+            self._options.out.absolute().with_name(report_page.FILE), *self._shown.page(self.report)
+        )
+        self._scorecard.summary(said)
 
     def _flush(self) -> None:
         text = json.dumps(shown_results(self.report, self._shown), indent=1)
@@ -257,6 +261,14 @@ class Shown:
 
     def without_seed(self, text: str, seed: int) -> str:
         return re.sub(rf"(?<!\d){seed}(?!\d)", SECRET, text) if self.secret else text
+
+    def page(self, report: Report) -> tuple[Report, report_page.Before, Callable[[str], str]]:
+        """What its page is written of: no hidden tests, and no seed that is kept secret."""
+        stages = [
+            replace(stage, results=[result for result in stage.results if not is_hidden(result.spec)])
+            for stage in report.stages
+        ]
+        return replace(report, stages=stages), {}, lambda text: self.without_seed(text, report.seed)
 
     def clean(self, text: str, seed: int) -> str:
         text = self.without_seed(text, seed)

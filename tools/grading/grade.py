@@ -23,6 +23,7 @@ from pathlib import Path
 from tools.grading import stages
 from tools.grading.compiling.building import Builder, StageBuilds, edited_note
 from tools.grading.other_ways import sanitized
+from tools.grading.page import report_page
 from tools.grading.running import signs_of_life, test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
@@ -85,6 +86,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--trace", default="", help="where to write what each rank did and when, as a Chrome trace")
     parser.add_argument("--sanitize", default="", help="address or undefined: watched for such mistakes; no grade")
     parser.add_argument("--untrusted", action="store_true", help="load nothing that uses more than a stage may")
+    parser.add_argument("--reload", action="store_true", help="the page reloads itself; make watch says so")
     parser.add_argument("--verbose", nargs="?", const="1", default="", help="show everything that tests say")
     options = parser.parse_args()
     options.stages = stages.find_stages(options.stage)
@@ -108,6 +110,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
+    statuses = report_page.before(kept_scores.load(folder / kept_scores.FILE)[0])
     files, lists = ResultFiles(folder), TestLists(folder)
     graded = [stage for stage in options.stages if stage.has_tests()]
     choices = (options.impl, options.device, options.seed)
@@ -115,7 +118,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     if Path(options.trace).is_file():
         Path(options.trace).unlink()  # of an earlier run
     terminal = Terminal()
-    scorecard = Scorecard(terminal, report, options.verbose)
+    scorecard, page = Scorecard(terminal, report, options.verbose), folder / report_page.FILE
     # One more than there are cores: ranks wait half of the time.
     at_a_time = len(os.sched_getaffinity(0)) + 1 if len(graded) > 1 and not options.untrusted else 1
     run = RunOptions(
@@ -172,7 +175,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     finally:
         files.write(report)
         lists.remember()
-    scorecard.summary()
+        drawn = report_page.write(page, report, statuses, reload=options.reload)
+    scorecard.summary(drawn)
     told = any(stage.build_error for stage in report.stages)
     if not told and not report.full_marks() and (note := edited_note()):
         terminal.print(fold(note.rstrip(), terminal.width))

@@ -110,7 +110,8 @@ class Scorecard:
     def _todo(self, stage: Stage, result: TestResult) -> str:
         return todo_place(stage, self._report.impl, "\n".join(result.failures))
 
-    def summary(self) -> None:
+    def summary(self, page: str = "") -> None:
+        """`page`: where the same is shown with pictures, or why it is not."""
         self._failures()
         self._not_run()
         self._print()
@@ -125,6 +126,8 @@ class Scorecard:
         if sums.most_of_extension:
             total = f"Extension, a sum of its own  {sums.extension:g} / {sums.most_of_extension:g} points"
             self._print(self._paint(total, "bold", colour))
+        if page:
+            self._print(self._paint(fold(page, self._width), "dim"))
         self._print(fold(self._next_step(), self._width))
 
     def _failures(self) -> None:
@@ -142,7 +145,7 @@ class Scorecard:
             self._print(f"\n{len(failures) - in_full} more failed; one at a time:")
         for stage, result in failures[in_full:]:
             self._below("".join(result.failures).partition("\n")[0], "dim")
-            self._print(f"  {fold_command(self._again(stage, result), self._width, 2)}")
+            self._print(f"  {fold_command(again(self._report, stage, result), self._width, 2)}")
 
     def _failure(self, stage: Stage, result: TestResult) -> None:
         place = f"{short_paths(result.spec.file)}:{result.spec.line}"
@@ -155,9 +158,9 @@ class Scorecard:
             lines = [*lines[:LINES_IN_FULL], f"[... {len(lines) - LINES_IN_FULL} more lines with VERBOSE=1 ...]"]
         self._framed("\n".join(lines))
         self._print(f"  hint   {self._hint(stage, result)}")
-        self._print(f"  again  {fold_command(self._again(stage, result), self._width, 9)}")
+        self._print(f"  again  {fold_command(again(self._report, stage, result), self._width, 9)}")
         if _DRAWN.search(text):
-            command = f"{self._again(stage, result)} TRACE=step.json   # opens in https://ui.perfetto.dev"
+            command = f"{again(self._report, stage, result)} TRACE=step.json   # opens in https://ui.perfetto.dev"
             self._print(f"  drawn  {fold_command(command, self._width, 9)}")
 
     def _hint(self, stage: Stage, result: TestResult) -> str:
@@ -165,12 +168,6 @@ class Scorecard:
         command, more = make_command("hint", stage, test=result.spec.name), "   # LEVEL=2 says more"
         room = 9 + len(command) + len(more) <= min(self._width, 100)
         return command + self._paint(more, "dim") if room else fold_command(command, self._width, 9)
-
-    def _again(self, stage: Stage, result: TestResult) -> str:
-        report = self._report
-        named = re.search(r"\bSCHEDULE=(\d+)", "\n".join(result.failures[:1]))
-        choices = {"test": result.spec.name, "seed": report.seed, "schedule": named[1] if named else ""}
-        return make_command("test", stage, report.impl, **choices, device=report.device, sanitize=report.sanitize)
 
     def _not_run(self) -> None:
         """Why tests did not run, once per stage: it is the same for all its tests."""
@@ -218,6 +215,13 @@ class Scorecard:
         undone = [result for result in stage.results if result.status is Status.TODO and not result.left_out]
         places = {self._todo(stage.stage, result) for result in undone}
         return min(places, key=lambda place: [place.split(":")[0], int(place.partition(":")[2] or 0)], default="")
+
+
+def again(report: Report, stage: Stage, result: TestResult) -> str:
+    """What to type to repeat one test of a run."""
+    named = re.search(r"\bSCHEDULE=(\d+)", "\n".join(result.failures[:1]))
+    choices = {"test": result.spec.name, "seed": report.seed, "schedule": named[1] if named else ""}
+    return make_command("test", stage, report.impl, **choices, device=report.device, sanitize=report.sanitize)
 
 
 def todo_place(stage: Stage, impl: str, failure: str) -> str:

@@ -30,7 +30,7 @@ def _watch_as_asked() -> int:
     impl = stages.choose_impl(options.impl)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return watch(wanted, impl, [f"--stage={options.stage}", f"--impl={impl}", *for_grade])
+        return watch(wanted, impl, [f"--stage={options.stage}", f"--impl={impl}", "--reload", *for_grade])
     except KeyboardInterrupt:
         print("\nStopped watching.")
         return 0

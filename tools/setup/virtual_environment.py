@@ -39,9 +39,10 @@ CHECK = "check"  # what only `make check` uses; NCCL's headers are for compiling
 CUDA = "cuda"  # all that torch depends on, for running on GPUs
 CMAKE, NINJA, HEADERS = "cmake", "ninja", "headers"  # each where the system has none that fits
 _PACKAGES = {
+    TORCH: ("jinja2",),  # for the page that a run writes
     CMAKE: ("cmake",),
     NINJA: ("ninja",),
-    FIGURES: ("numpy", "pandas", "matplotlib", "tabulate", "jsonschema", "jinja2", "typst"),
+    FIGURES: ("numpy", "pandas", "matplotlib", "tabulate", "jsonschema", "typst"),
     CHECK: (
         "ruff",
         "check-jsonschema",

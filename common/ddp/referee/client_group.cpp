@@ -5,6 +5,7 @@
 
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/backends/tensor_names.h"
+#include "ddp/ranks/stage_library.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 
@@ -74,6 +75,7 @@ void check_dense(const Operation& operation, const Client& client) {
 
 Event event_of(const Operation& operation) {
   Event event{{.kind = EventKind::kLaunch}};
+  event.caller = caller_in_stage();
   event.type = operation.type;
   event.reduce_op = operation.reduce_op;
   event.peer = operation.peer;

@@ -70,6 +70,7 @@ struct EventData {
   std::int32_t tag = 0;
   std::int32_t tensors = 0;
   std::int64_t operation = -1;
+  std::int64_t caller = -1;  // of a launch: where in the stage's library, see caller_in_stage()
   std::int64_t elements = 0;
   std::int64_t bytes = 0;        // of the cost model, see Operation::payload_bytes()
   std::int64_t input_bytes = 0;  // sent to the referee

@@ -20,6 +20,7 @@ enum class SpanKind {
   kCompute,        // the rank itself was busy, or waited inside one of its functions
   kCommunication,  // an operation used the network
   kInstant,        // an instant, such as the end of a step
+  kPhase,          // a part of a step, around what happens in it
 };
 
 /// What one rank did in one interval of time.
@@ -32,6 +33,7 @@ struct Span {
   /// For an operation only: when the rank launched it, and its payload.
   std::int64_t launched_ns = 0;
   std::int64_t bytes = 0;
+  std::int64_t operation = -1;  // its number in its rank, where that is known
 };
 
 /// What one rank computed and communicated, and when; write_chrome_trace() makes a file of it.

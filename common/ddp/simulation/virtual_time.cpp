@@ -86,6 +86,7 @@ bool VirtualTime::advance(int number) {
     return false;
   }
   happen(rank, seen, number);
+  rank.times.push_back(rank.clock);
   ++rank.next;
   Step& step = steps_[rank.step];
   step.end = std::max(step.end, rank.clock);
@@ -164,7 +165,8 @@ bool VirtualTime::take_times(const std::vector<const MessageTime*>& settled) {
                                         .begin_ns = message->begin_ns,
                                         .end_ns = message->end_ns,
                                         .launched_ns = end.launched_ns,
-                                        .bytes = end.launch->bytes});
+                                        .bytes = end.launch->bytes,
+                                        .operation = end.launch->operation});
       Step& step = steps_[end.launch->place.step];
       step.end = std::max(step.end, message->end_ns);
     }
@@ -178,7 +180,7 @@ void VirtualTime::enter(Rank& rank, Phase phase) {
   if (!rank.part.name.empty()) {
     rank.spans.push_back(rank.part);
   }
-  rank.part = {.name = name_of(phase), .begin_ns = rank.clock};
+  rank.part = {.kind = SpanKind::kPhase, .name = name_of(phase), .begin_ns = rank.clock};
 }
 
 void VirtualTime::launch(Rank& rank, const Seen& seen, int number) {
@@ -199,7 +201,8 @@ void VirtualTime::launch(Rank& rank, const Seen& seen, int number) {
   operation.launches.emplace_back(number, Span{.kind = SpanKind::kCommunication,
                                                .name = name_of_operation(seen),
                                                .launched_ns = rank.clock,
-                                               .bytes = seen.bytes});
+                                               .bytes = seen.bytes,
+                                               .operation = seen.operation});
   if (operation.launches.size() < group.size) {
     return;
   }

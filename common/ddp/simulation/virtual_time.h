@@ -40,10 +40,17 @@ class VirtualTime {
   /// From the beginning of a step to the end of its finish() and of all that it launched, on the
   /// slowest rank.
   const Step& step(int number) const { return steps_.at(number); }
+  bool has_step(int number) const { return steps_.contains(number); }
   std::int64_t step_ns(int number) const { return step(number).end - step(number).begin; }
 
   /// What a rank did when, to be drawn.
   const std::vector<Span>& spans(int rank) const { return ranks_.at(rank).spans; }
+
+  /// When a rank's event happened, by its place in the evidence; one that nothing led to, at the rank's end.
+  std::int64_t time_of(int rank, std::size_t event) const {
+    const Rank& own = ranks_.at(rank);
+    return event < own.times.size() ? own.times[event] : own.clock;
+  }
 
  private:
   struct Operation {
@@ -75,6 +82,7 @@ class VirtualTime {
     std::map<std::int64_t, const MessageTime*> messages;
     std::map<int, Thread> threads;
     std::vector<Span> spans;
+    std::vector<std::int64_t> times;  // by event
   };
 
   bool advance(int rank);

@@ -96,6 +96,7 @@ class Records:
         result = self._results[self._current]
         result.seconds, result.measured, result.bodies = seconds, measured, _texts(record.get("bodies", []))
         result.runs, result.broken = _runs(record.get("runs", [0, 0])), _broken(record.get("broken", []))
+        result.picture = picture if isinstance(picture := record.get("picture"), dict) else None
         self._end(result, status, failures)
         return True
 
@@ -122,7 +123,7 @@ class Records:
             self._fail(self._results[name], DISTURBED)
 
     def _fail(self, result: TestResult, reason: str) -> None:
-        result.status, result.runs, result.broken = Status.FAILED, (0, 0), []
+        result.status, result.runs, result.broken, result.picture = Status.FAILED, (0, 0), [], None
         if reason not in result.failures:
             result.failures.append(reason)
 

@@ -64,6 +64,7 @@ class TestResult:
     runs: tuple[int, int] = (0, 0)  # in how many of them the claim holds, of how many it could be judged on
     broken: list[Broken] = field(default_factory=list)
     partial: bool = False  # a claim that fails gets the share of runs in which it holds
+    picture: dict[str, Any] | None = None  # of the run that breaks the claim; see tools/grading/page
 
     @property
     def score(self) -> float:

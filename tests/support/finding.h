@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp/referee/evidence.h"
+#include "ddp/simulation/virtual_time.h"
+
+// What is wrong in the evidence of a body.
+
+namespace ddp::testing {
+
+/// What is rare about a body: a student who has not thought of it has made one slip, which shows in
+/// every body that has it, and costs the points of one test; see tools/grading/scoring/price.py. Most bodies have
+/// nothing rare, and those that have, one such thing, where more than one does not matter.
+using Rare = std::set<std::string>;
+
+/// Facts of what a rank holds: "bytes parameters"; and of how much that may be, from then on.
+constexpr const char* kBytes = "bytes ";
+constexpr const char* kBytesAllowed = "bytes allowed";
+
+/// What is wrong in the evidence of a body, for the student; empty if nothing is.
+struct Finding {
+  Finding() = default;
+  Finding(const char* what) : text(what) {}
+  Finding(std::string what) : text(std::move(what)) {}
+  bool empty() const { return text.empty(); }
+
+  std::string text;
+  /// What is rare about it, beside what is rare about the body.
+  Rare rare = {};
+  /// What ranks have told, but of another place in the body.
+  Rare elsewhere = {};
+  /// Whether the claim holds in the body without that.
+  bool holds_otherwise = false;
+
+  // What a picture shows of it (support/picture.h).
+
+  /// An event of the evidence that breaks the claim.
+  struct Spot {
+    const Seen* event = nullptr;
+    std::string kind = {};  // "launched too early"; empty: what the event's kind says
+  };
+  /// For a claim on the time of a step, also where it holds.
+  struct Times {
+    int step = 0;
+    std::int64_t expected_ns = 0;
+    NetworkModel network;
+    ComputeCost cost;
+    std::vector<Span> chain;  // what makes up that time
+  };
+  /// Where two tensors differ.
+  struct Values {
+    struct Row {
+      std::string index, expected, actual;
+    };
+    std::string name;      // of the tensor
+    std::string elements;  // "3 of 12 elements differ"
+    std::vector<Row> rows;
+  };
+  /// The same finding about this event, too.
+  Finding at(const Seen* event, const std::string& kind = "") && {
+    if (event != nullptr) {
+      spots.push_back({event, kind});
+    }
+    return std::move(*this);
+  }
+
+  /// The same, if it is about none yet.
+  Finding or_at(const Seen* event) && {
+    return spots.empty() ? std::move(*this).at(event) : std::move(*this);
+  }
+
+  std::vector<Spot> spots = {};
+  std::optional<Times> times = {};
+  std::optional<Values> values = {};
+};
+
+/// The finding with this text before its own.
+inline Finding operator+(const std::string& before, Finding finding) {
+  finding.text = before + finding.text;
+  return finding;
+}
+
+}  // namespace ddp::testing
