@@ -60,7 +60,9 @@ Finding wrong_times(const Evidence& evidence, const NetworkModel& network, bool 
              " (a smaller number: started before backward had ended, or fewer bytes; a larger "
              "one: more operations or more bytes)";
     }
-    found = with_times(std::move(found), number, chain.now(), chain, cost);
+    if (step.ended) {
+      found = with_times(std::move(found), number, chain.now(), chain, cost);
+    }
     if (!found.empty()) {
       break;
     }

@@ -6,6 +6,7 @@
 
 #include "bodies.h"
 #include "claims.h"
+#include "ddp/backends/backend_decorator.h"
 #include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
@@ -50,10 +51,18 @@ Finding wrong_time(const Evidence& evidence, const Batch& batch, const NetworkMo
       3'000 + 500 * slowest.rank + slowest.backwards * (4'000 + 700 * slowest.rank);
   std::vector<const Seen*> launches = slowest.forward;
   launches.insert(launches.end(), slowest.backward.begin(), slowest.backward.end());
+  std::vector<Span> chain;  // computing first: where it comes between does not change the sum
   for (const Seen* launch : launches) {
     if (launch->bytes > 0) {
-      expected += network.launch_overhead_ns +
-                  cost_ns(network, launch->type, launch->bytes, static_cast<int>(batch.size()));
+      const std::int64_t begin = expected + network.launch_overhead_ns;
+      expected = begin + cost_ns(network, launch->type, launch->bytes,
+                                 static_cast<int>(batch.size()));
+      chain.push_back({.kind = SpanKind::kCommunication,
+                       .name = operation_name(launch->type),
+                       .begin_ns = begin,
+                       .end_ns = expected,
+                       .launched_ns = begin,
+                       .bytes = launch->bytes});
     }
   }
   if (launches.empty()) {
@@ -62,7 +71,7 @@ Finding wrong_time(const Evidence& evidence, const Batch& batch, const NetworkMo
   const bool exact =
       std::ranges::all_of(batch, [&](const UseOnRank& use) { return all_waited(evidence, use); });
   Finding found;
-  found.times = Finding::Times{batch[0].number, expected, network, compute_ns, {}};
+  found.times = Finding::Times{batch[0].number, expected, network, compute_ns, chain};
   if (took == expected || (took < expected && !exact)) {
     return found;
   }

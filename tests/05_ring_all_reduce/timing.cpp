@@ -92,6 +92,23 @@ Finding wrong_time_of(const CallOfGroup& call, std::int64_t took, const NetworkM
                    " virtual ns; it took " + std::to_string(took) + why(took, longest);
 }
 
+// For a picture: one message after another.
+Finding::Times times_of(const CallOfGroup& call, const NetworkModel& network,
+                        const ComputeCost& cost) {
+  const std::int64_t expected = expected_of(call, network);
+  const std::int64_t each = time_of(network, chunk_bytes(call)[0]);
+  std::vector<Span> chain;
+  for (std::int64_t begin = 0; begin < expected; begin += each) {
+    chain.push_back({.kind = SpanKind::kCommunication,
+                     .name = "a chunk",
+                     .begin_ns = begin,
+                     .end_ns = begin + each,
+                     .launched_ns = begin,
+                     .bytes = chunk_bytes(call)[0]});
+  }
+  return {call.step, expected, network, cost, chain};
+}
+
 // With a message of each chunk: empty ones may be skipped.
 bool is_timed(const CallOfGroup& call) {
   return !call.prints() && call.function() != Function::kPipelined &&
@@ -115,7 +132,7 @@ Finding wrong_time(const Evidence& evidence) {
       }
       found = wrong_time_of(call, time.step_ns(call.step), network);
       if (call.elements() % call.size() == 0) {
-        found.times = Finding::Times{call.step, expected_of(call, network), network, nothing, {}};
+        found.times = times_of(call, network, nothing);
       }
       if (!found.empty()) {
         return found;

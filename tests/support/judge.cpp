@@ -319,7 +319,9 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
       continue;
     }
     found.judged += verdict.finding().holds_otherwise ? 2 : 1;
-    if (verdict.finding().empty() && verdict.finding().times && !found.timed) {
+    const auto& times = verdict.finding().times;
+    if (verdict.finding().empty() && times && times->expected_ns > 0 && body.world.ranks > 1 &&
+        !found.timed) {
       found.timed = verdict;
     }
     if (!verdict.finding().empty()) {

@@ -59,20 +59,22 @@ class _Chart:
         drawn += [self._box("compute", span, top + ROW - 3, ROW - 4) for span in lane["computing"]]
         bottom = top + 2 * ROW
         ends: list[float] = []
+        launches, boxes = [], []  # lines lie behind what else is on their way
         for index, span in enumerate(lane["operations"]):
             row = next((row for row, end in enumerate(ends) if end <= float(span["begin"])), len(ends))
             row = min(row, MOST_ROWS - 1)
             ends[row : row + 1] = [float(span["end"])]
             y = bottom + row * ROW
             kind = "operation" + (" open" if span.get("open") else "") + (" marked" if span.get("marked") else "")
-            drawn.append(self._launch(span, y) + self._box(kind, span, y, ROW - 3))
+            launches.append(self._launch(span, y))
+            boxes.append(self._box(kind, span, y, ROW - 3))
             x = self._x(span["begin"])
             self._places[number, index] = (x, y, self._x(span["end"]) - x)
         self._height = bottom + max(1, len(ends)) * ROW + GAP
         self._middles.append((top + self._height - GAP) / 2)
         name = _text("lane", 4, self._middles[-1] + 4, str(lane["name"]))
         line = f'<line class="between" x1="0" x2="{WIDTH}" y1="{self._height - 6:.1f}" y2="{self._height - 6:.1f}"/>'
-        return name + "".join(drawn) + line
+        return name + "".join([*drawn, *launches, *boxes]) + line
 
     def _box(self, kind: str, span: Record, y: float, height: float) -> str:
         x, right = self._x(span["begin"]), self._x(span["end"])
