@@ -32,7 +32,7 @@ test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEV
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
 debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [BODY=name] [DEVICE=cuda] [GDB_ARGS=...]
-	@$(SETUP) tools.grading.other_ways.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
+	@$(SETUP) tools.grading.debugging.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
 	  $(call flag,SEED,seed) $(call flag,DEVICE,device) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
 report:  ## open the page of the last run, with pictures of what failed
 	@$(PYTHON3) -m tools.grading.page.report_page

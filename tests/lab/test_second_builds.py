@@ -14,7 +14,7 @@ from tools.checking.in_place import Variant, try_variant, variants_of
 from tools.checking.mutants import Mutant
 from tools.checking.sanitizers import ADDRESS, THREAD, Watched, Watcher
 from tools.grading.compiling import unresolved
-from tools.grading.other_ways.sanitizer_reports import is_installed
+from tools.grading.debugging.sanitizer_reports import is_installed
 from tools.grading.running.runner import RunOptions
 from tools.grading.stages import Stage
 from tools.setup.checkout_lock import hold

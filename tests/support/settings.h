@@ -36,7 +36,7 @@ struct Settings {
   /// The time limit for a group of ranks.
   std::chrono::milliseconds deadline{10'000};
   /// `make debug`: which rank of which body waits for gdb, and the folder with the two pipes by which
-  /// they meet; empty: nobody debugs. tools/grading/other_ways/debug.py starts it.
+  /// they meet; empty: nobody debugs. tools/grading/debugging/debug.py starts it.
   struct {
     std::string folder;
     std::string body;

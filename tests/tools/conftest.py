@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.grading.strangers.sandbox import make_sandbox
+from tools.grading.sandbox.sandbox import make_sandbox
 from tools.setup.toolchain import ROOT
 
 STAGE, OTHER = "01_naive_ddp", "02_overlapped_ddp"

@@ -27,9 +27,9 @@ from tools.grading.compiling.building import Builder
 from tools.grading.running import signs_of_life
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import tests_of
+from tools.grading.sandbox.sandbox import Sandbox, make_sandbox
 from tools.grading.scoring.results import StageReport, TestResult
 from tools.grading.stages import IMPLEMENTATIONS, named
-from tools.grading.strangers.sandbox import Sandbox, make_sandbox
 from tools.setup import toolchain
 from tools.setup.configuring import object_of
 from tools.setup.toolchain import ROOT
@@ -138,7 +138,7 @@ def test_what_a_system_lacks_is_said(forbidden: list[int], said: str, builder: B
     require_jail()
     ask = f"""
 from pathlib import Path
-from tools.grading.strangers.sandbox import make_sandbox
+from tools.grading.sandbox.sandbox import make_sandbox
 forbid({forbidden})
 try:
     print(*make_sandbox(Path({str(builder.program(named(STAGE)))!r}), []).gaps)

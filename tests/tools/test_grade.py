@@ -426,7 +426,7 @@ def test_records_may_arrive_in_any_pieces() -> None:
 def test_mistakes_are_said_and_hints_given_before_anything_is_built(lab: Lab) -> None:
     (lab.root / "build/toolchain.json").unlink()
     with hold(lab.root / "build/grade/lock", "make test"):
-        for tool in "hint", "grade", "other_ways.debug":
+        for tool in "hint", "grade", "debugging.debug":
             done = lab.tool(tool, "--test=broadcast rank 0")
             assert (done.returncode, "There are:\n  broadcasts_rank_0\nmake hint lists all" in done.stderr) == (2, True)
         done = lab.tool("grade", "--stage=02", "--test=broadcasts_rank_0")

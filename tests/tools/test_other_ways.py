@@ -17,8 +17,8 @@ import pytest
 from tests.harness.test_hosts import HostsTest
 from tests.tools.conftest import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
 from tools.grading import stages
+from tools.grading.debugging import sanitizer_reports
 from tools.grading.grade import launched_rank
-from tools.grading.other_ways import sanitizer_reports
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
 SOURCE = f"assignments/{STAGE}/naive_ddp.cpp"
@@ -136,7 +136,7 @@ DEBUG = """
 import contextlib, runpy
 from tools.setup import checkout_lock
 checkout_lock.hold = lambda path, doing: contextlib.nullcontext()
-runpy.run_module('tools.grading.other_ways.debug', run_name='__main__')
+runpy.run_module('tools.grading.debugging.debug', run_name='__main__')
 """
 
 

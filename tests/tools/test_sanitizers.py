@@ -14,7 +14,7 @@ from tools.checking import sanitizers
 from tools.checking.context import Context
 from tools.checking.mutants import Mutant
 from tools.checking.sanitizers import ADDRESS, THREAD, Watched
-from tools.grading.other_ways import sanitizer_reports
+from tools.grading.debugging import sanitizer_reports
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import StageReport, TestSpec
 from tools.setup.toolchain import ROOT, LabError

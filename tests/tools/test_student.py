@@ -29,8 +29,8 @@ from tests.tools.release_test import (
 )  # fmt: skip
 from tools.grading import released, stages
 from tools.grading.compiling import building
+from tools.grading.sandbox import job_page
 from tools.grading.stages import BadChoice
-from tools.grading.strangers import job_page
 from tools.setup.toolchain import LabError
 from tools.student import reset
 

@@ -17,9 +17,9 @@ import pytest
 
 from tests.lab.marks import each_stage_built
 from tests.tools.conftest import ALL_PASS, OTHER, STAGE, Lab, processes_in, require_jail, wait_for
+from tools.grading.sandbox import untrusted
+from tools.grading.sandbox.untrusted import Compiled, is_public, objections, qualified_name
 from tools.grading.stages import IMPLEMENTATIONS, Stage, named
-from tools.grading.strangers import untrusted
-from tools.grading.strangers.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
 
 CXX = shutil.which("clang++") or shutil.which("c++") or shutil.which("g++")
@@ -145,7 +145,7 @@ def jailed(lab: Lab) -> Lab:
     """Without the look at the code, so that the layers below it show."""
     require_jail()
     look = "def objections(code: Compiled) -> str:"
-    lab.edit("tools/grading/strangers/untrusted.py", look, f"{look}\n    return ''")
+    lab.edit("tools/grading/sandbox/untrusted.py", look, f"{look}\n    return ''")
     lab.write("build/lib/libddp.so", "")
     return lab
 
@@ -201,7 +201,7 @@ def test_results_are_written_when_nothing_of_the_stage_runs(jailed: Lab) -> None
 def test_a_stage_whose_program_has_changed_is_not_run(jailed: Lab) -> None:
     main = "def main() -> None:"
     broken = f"{main}\n    raise OSError(1, 'unshare: Operation not permitted')"
-    jailed.edit("tools/grading/strangers/jail.py", main, broken)
+    jailed.edit("tools/grading/sandbox/jail.py", main, broken)
     jailed.second_stage(ALL_PASS)
     said = jailed.grade(f"open('build/bin/tests_{OTHER}', 'a').write('# mine')\n{ALL_PASS}", "--untrusted", code=1)
     assert "UNTRUSTED=1: no namespaces here (the jail: unshare: Operation not permitted)" in said

@@ -17,8 +17,8 @@ from pathlib import Path
 from tools.checking.context import Context, describe
 from tools.checking.mutants import Mutant
 from tools.checking.second_build import second_build, stage_targets
-from tools.grading.other_ways import sanitizer_reports
-from tools.grading.other_ways.sanitizer_reports import Sanitizer, found, no_reports
+from tools.grading.debugging import sanitizer_reports
+from tools.grading.debugging.sanitizer_reports import Sanitizer, found, no_reports
 from tools.grading.running.runner import RunOptions
 from tools.setup.toolchain import LabError
 

@@ -35,6 +35,7 @@ from tools.grading.running import signs_of_life
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.running.waiting_clock import LOOK_S, Look, look, seconds_between
+from tools.grading.sandbox.sandbox import make_sandbox
 from tools.grading.scorecard import Scorecard
 from tools.grading.scoring.results import (
     NOT_HANDED_IN,
@@ -46,7 +47,6 @@ from tools.grading.scoring.results import (
     replace_file,
 )
 from tools.grading.stages import BadChoice, Stage, all_stages, choose_seed
-from tools.grading.strangers.sandbox import make_sandbox
 from tools.grading.terminal import Terminal, ending_of
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR

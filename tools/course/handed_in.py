@@ -1,7 +1,7 @@
 """Compiles a stage that somebody handed in, as the build compiles the stage's stub, in a folder of its own.
 
 Nothing of the checkout is written, so several can be compiled and graded at a time. The code is looked at first, and
-again when it is compiled (tools/grading/strangers/untrusted.py). What the compiler and the tests say of it speaks of
+again when it is compiled (tools/grading/sandbox/untrusted.py). What the compiler and the tests say of it speaks of
 assignments/<stage>/<name>.cpp, as at home.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 from tools.grading.compiling.compile_errors import condense
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import printable
+from tools.grading.sandbox import untrusted
 from tools.grading.scoring.results import DOES_NOT_COMPILE
 from tools.grading.stages import Stage
-from tools.grading.strangers import untrusted
 from tools.setup import toolchain
 from tools.setup.configuring import compile_command
 from tools.setup.toolchain import ROOT

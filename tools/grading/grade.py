@@ -22,17 +22,17 @@ from pathlib import Path
 
 from tools.grading import stages
 from tools.grading.compiling.building import Builder, StageBuilds, edited_note
-from tools.grading.other_ways import sanitized
+from tools.grading.debugging import sanitized
 from tools.grading.page import report_page
 from tools.grading.running import signs_of_life, test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
+from tools.grading.sandbox import untrusted
+from tools.grading.sandbox.sandbox import Sandbox, make_sandbox
 from tools.grading.scorecard import Scorecard
 from tools.grading.scoring import kept_scores
 from tools.grading.scoring.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.stages import BadChoice, Stage
-from tools.grading.strangers import untrusted
-from tools.grading.strangers.sandbox import Sandbox, make_sandbox
 from tools.grading.terminal import Interrupted, Terminal, ending_of
 from tools.setup import gpus, toolchain
 from tools.setup.checkout_lock import hold

@@ -102,7 +102,7 @@ void limit_reading(const fs::path& library) {
   const FileDescriptor rules(
       static_cast<int>(syscall(SYS_landlock_create_ruleset, &handled, sizeof(handled), 0)));
   if (rules.get() < 0) {
-    return;  // tools/grading/strangers/sandbox.py says so
+    return;  // tools/grading/sandbox/sandbox.py says so
   }
   for (const fs::path& path : {library, fs::path("/proc"), fs::path("/sys/devices/system"),
                                fs::path("/dev/null"), fs::path("/dev/urandom")}) {

@@ -17,8 +17,8 @@ from tools.grading.compiling import unresolved
 from tools.grading.compiling.compile_errors import condense, full_disk
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import printable
+from tools.grading.sandbox.untrusted import Compiled
 from tools.grading.stages import Stage, short_paths
-from tools.grading.strangers.untrusted import Compiled
 from tools.setup import system_packages
 from tools.setup.columns import listed
 from tools.setup.configuring import object_of

@@ -28,9 +28,9 @@ from tools.grading.running import signs_of_life
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import Records, printable
 from tools.grading.running.waiting_clock import Silence
+from tools.grading.sandbox.sandbox import Sandbox
 from tools.grading.scoring import price
 from tools.grading.scoring.results import StageReport, TestResult
-from tools.grading.strangers.sandbox import Sandbox
 
 # A last resort: the program has its own deadlines for everything a rank does.
 SILENCE_S = 120.0

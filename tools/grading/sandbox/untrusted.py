@@ -6,7 +6,7 @@ files; harmless functions of libc; what the public headers declare. No assembly,
 nothing that asks to run before it is called.
 
 A header that is included and not used, such as <fstream>, is nobody's business: it comes with others. This is what can
-be seen without running anything; tools/grading/strangers/sandbox.py has the layers below.
+be seen without running anything; tools/grading/sandbox/sandbox.py has the layers below.
 """
 
 from __future__ import annotations

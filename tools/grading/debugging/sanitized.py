@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.grading.compiling.building import Builder
-from tools.grading.other_ways.sanitizer_reports import ADDRESS, DEADLINE_S, Sanitizer, found, is_installed, no_reports
+from tools.grading.debugging.sanitizer_reports import ADDRESS, DEADLINE_S, Sanitizer, found, is_installed, no_reports
 from tools.grading.running.records import printable
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import Report, Status

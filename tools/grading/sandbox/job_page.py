@@ -32,7 +32,7 @@ Test = dict[str, Any]
 
 
 def write() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m tools.grading.strangers.job_page", description=__doc__,
+    parser = argparse.ArgumentParser(prog="python3 -m tools.grading.sandbox.job_page", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("results", type=Path, help="results.json of make test or of grade_submission")
     tests = load(parser.parse_args().results)
