@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,20 @@ SPREAD = (TESTS / "lab", TESTS / "benchmarks")  # their tests share nothing but 
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # of pytest-xdist's
+        config.option.markexpr = config.workerinput["markexpr"]
+        return
     given = config.invocation_params.args
     failed_before = config.option.lf and config.cache.get("cache/lastfailed", {})
     named = config.option.keyword or failed_before or any("::" in arg for arg in given)
-    is_worker = hasattr(config, "workerinput")  # of pytest-xdist's: it gets what was decided here
-    if named and not is_worker and not any(arg.startswith("-m") for arg in given):
+    if named and not any(arg.startswith("-m") for arg in given):
         config.option.markexpr = ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Workers parse the command line anew, and get what was decided about it."""
+    node.workerinput["markexpr"] = node.config.option.markexpr
 
 
 def pytest_report_header() -> str:

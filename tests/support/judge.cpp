@@ -154,31 +154,33 @@ std::string kind_of(const RankReport& culprit) {
   }
 }
 
-// That a run did not come to its end, about what its culprit did last.
-Finding ending_of(const Body& body, const Run& run) {
-  const RankReports& reports = run.evidence.reports;
-  const SeenList& said = run.evidence.of[reports.culprit];
-  return Finding(said_of(body, run, reports.describe()))
-      .at(said.empty() ? nullptr : &said.back(), kind_of(reports.ranks[reports.culprit]));
-}
-
-// A finding, and the run in which it is shown.
+// A finding, the run in which it is shown, and all that is said of it.
 struct Shown {
   Finding finding;
   const Run* run = nullptr;
+  std::string text = {};
 };
+
+// That a run did not come to its end, about what its culprit did last.
+Shown ending_of(const Body& body, const Run& run) {
+  const RankReports& reports = run.evidence.reports;
+  const SeenList& said = run.evidence.of[reports.culprit];
+  return {Finding(reports.describe())
+              .at(said.empty() ? nullptr : &said.back(), kind_of(reports.ranks[reports.culprit])),
+          &run, said_of(body, run, reports.describe())};
+}
 
 // What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.
 Shown wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
   Finding found = finding_of(holds, run.evidence);
   if (found.empty()) {
-    return {run.whole() || !charged ? std::move(found) : ending_of(body, run), &run};
+    return run.whole() || !charged ? Shown{std::move(found), &run} : ending_of(body, run);
   }
   const Run& shown = shown_for(body, run, holds);
   Finding finding = finding_of(holds, shown.evidence);
-  finding.text =
+  std::string text =
       said_of(body, shown, finding.text) + printed_below(finding.text, shown.evidence.reports);
-  return {std::move(finding), &shown};
+  return {std::move(finding), &shown, std::move(text)};
 }
 
 Rare rare_of(const Finding& finding, const Run& run) {
@@ -242,7 +244,7 @@ std::vector<Verdict> simplest(const std::vector<Verdict>& broken) {
 
 // What was thrown, and where; empty if a body came to its end.
 std::string thrown(const Verdict& verdict) {
-  const std::string& text = verdict.finding().text;
+  const std::string& text = verdict.shown.text;
   const auto from = text.find(" threw an exception: ");
   return from == text.npos ? "" : text.substr(from, text.find("last seen", from) - from);
 }
@@ -287,7 +289,7 @@ void settle(const Judgement& found) {
     note_broken({verdict.body->name, verdict.rare, verdict.charged_to});
   }
   for (const Verdict& verdict : simplest(found.broken)) {
-    ADD_FAILURE() << verdict.finding().text
+    ADD_FAILURE() << verdict.shown.text
                   << (settings().brief || found.judged == 1
                           ? ""
                           : "\n" + describe_others(found, verdict));
@@ -362,8 +364,8 @@ void judge_together(const std::vector<Body>& bodies,
     }
     if (!runs.front().whole()) {
       note_broken({body.name, {}, body.charged_to});
-      const Finding ending = ending_of(body, runs.front());
-      note_picture(picture_of(body, runs.front(), ending));
+      const Shown ending = ending_of(body, runs.front());
+      note_picture(picture_of(body, runs.front(), ending.finding));
       ADD_FAILURE() << ending.text;
       return;
     }

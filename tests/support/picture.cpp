@@ -78,7 +78,11 @@ class Window {
         time_(evidence_, finding.times ? finding.times->network : NetworkModel{}, cost_),
         step_(step),
         begin_(time_.has_step(step) ? time_.step(step).begin : 0),
-        end_(time_.has_step(step) ? time_.step(step).end : 0) {}
+        end_(time_.has_step(step) ? time_.step(step).end : 0) {
+    if (!evidence_.reports.ok()) {  // room for what never ended
+      end_ += std::max<std::int64_t>((end_ - begin_) / 4, 10'000);
+    }
+  }
 
   Json chart(const std::string& caption, const Finding& finding) {
     Json chart = {{"caption", caption}, {"lanes", Json::array()}, {"arrows", Json::array()}};

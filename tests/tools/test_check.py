@@ -66,6 +66,13 @@ def test_who_is_named_runs_though_a_plain_run_leaves_it_out(options: list[str], 
     assert len(re.findall("averaged_twice", said)) == chosen, said
 
 
+def test_workers_run_who_is_named_too() -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-v", "--setup-plan", "-k", "01 and averaged_twice"]
+    env = os.environ | {"SEED": SEED_WITHOUT}
+    done = subprocess.run([*command, "tests/lab"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert "1 worker [1 item]" in done.stdout, done.stdout
+
+
 SEED_WITHOUT = "1"  # draws no mutant of this name
 
 

@@ -111,7 +111,7 @@ class _Chart:
         kind = "waits" if arrow.get("waits") else "message"
         begin, end = self._x(arrow["begin"]), self._x(arrow["end"])
         above, below = self._middles[int(arrow["from"])], self._middles[int(arrow["to"])]
-        bend = 30 if kind == "waits" else 0
+        bend = 0 if kind == "message" else 30 if above < below else -30  # two that wait for each other
         path = (
             f"M{begin:.1f} {above:.1f}Q{(begin + end) / 2 + bend:.1f} {(above + below) / 2:.1f} {end:.1f} {below:.1f}"
         )
