@@ -213,11 +213,14 @@ Finding in_plan_order(const Evidence& evidence) {
         const std::vector<Payload> actual = payloads_of(step.launches);
         const std::vector<Payload> expected = payloads_of(buckets_of(training));
         const bool same_set = std::ranges::is_permutation(actual, expected);
-        return !same_set || actual == expected
-                   ? ""
-                   : "the buckets were not launched in the order of the plan, in "
-                     "which a bucket that is full early waits its turn. Expected: " +
-                         listed(expected) + "; got: " + listed(actual);
+        if (!same_set || actual == expected) {
+          return Finding();
+        }
+        const auto first = std::ranges::mismatch(actual, expected).in1 - actual.begin();
+        return Finding("the buckets were not launched in the order of the plan, in which a bucket "
+                       "that is full early waits its turn. Expected: " +
+                       listed(expected) + "; got: " + listed(actual))
+            .at(step.launches[first], "out of order");
       });
 }
 

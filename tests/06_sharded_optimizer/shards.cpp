@@ -57,12 +57,15 @@ Finding wrong_bytes_of(const StepOfRank& step, const char* kind,
                      listed(expected) + "; got: " + listed(actual);
   }
   std::ranges::sort(actual);
-  return same_set
-             ? ""
-             : std::to_string(actual.size()) + " " + kind + "s, and there are " +
-                   std::to_string(expected.size()) + " buckets" +
-                   (actual.size() == expected.size() ? ", of other sizes" : "") +
-                   "; expected (in plan order): " + listed(expected) + "; got: " + listed(actual);
+  if (same_set) {
+    return "";
+  }
+  return Finding(std::to_string(actual.size()) + " " + kind + "s, and there are " +
+                 std::to_string(expected.size()) + " buckets" +
+                 (actual.size() == expected.size() ? ", of other sizes" : "") +
+                 "; expected (in plan order): " + listed(expected) + "; got: " + listed(actual))
+      .at(launches.empty() ? nullptr : launches.back(),
+          actual.size() < expected.size() ? "missing operation" : "extra operation");
 }
 
 // What is wrong with what is in a rank's shards after construction.

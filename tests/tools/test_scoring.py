@@ -71,16 +71,23 @@ def test_what_follows_from_another_mistake_costs_no_more_than_five_points_with_i
     def unjudged(name: str, why: str = "was in flight", held: int = 9) -> TestResult:
         return TestResult(TestSpec(name, 3), Status.NOT_JUDGED, failures=[f"not judged: {why}"], runs=(held, held))
 
-    results = [
-        judged("a", ">a"),
-        unjudged("b"),
-        unjudged("c"),
-        unjudged("d", "did not come to its end"),
-        unjudged("e", held=0),
-    ]
-    settle(results)
-    assert [each.spec.name for each in results if each.status is Status.PASSED] == ["c"]
+    def graded(earned: float) -> list[TestResult]:
+        results = [
+            judged("a", ">a"),
+            unjudged("b"),
+            unjudged("c"),
+            unjudged("d", "did not come to its end"),
+            unjudged("e", held=0),
+            TestResult(TestSpec("rest", earned), Status.PASSED),
+        ]
+        settle(results)
+        return results
+
+    results = graded(earned=20)
+    assert [each.spec.name for each in results if each.status is Status.PASSED] == ["c", "rest"]
     assert results[2].measured == ["so far judged without some runs: was in flight"]
+    nothing = graded(earned=1)  # what does nothing keeps nothing
+    assert [each.spec.name for each in nothing if each.status is Status.PASSED] == ["rest"]
 
 
 class Stages:
