@@ -50,8 +50,8 @@ std::string listed(const Payloads& payloads) {
 
 // `all_reduces` for each step and rank.
 Finding each_step_makes(const Evidence& evidence,
-                            const std::function<Payloads(const TrainingOfRank&)>& all_reduces,
-                            const std::string& what) {
+                        const std::function<Payloads(const TrainingOfRank&)>& all_reduces,
+                        const std::string& what) {
   return first_on_ranks(
       evidence,
       [&](const TrainingOfRank& training, const TrainingStep& step,

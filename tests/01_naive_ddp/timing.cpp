@@ -24,8 +24,8 @@ constexpr std::int64_t kSlower = 7'000;      // of a layer, compared with the ra
 
 // Communication begins when the slowest rank has finished backward.
 Finding wrong_times(const Evidence& evidence, const NetworkModel& network, bool flat) {
-  const ComputeCost cost = compute_cost(
-      kForward, [](std::int64_t, int rank) { return kBackward + kSlower * rank; });
+  const ComputeCost cost =
+      compute_cost(kForward, [](std::int64_t, int rank) { return kBackward + kSlower * rank; });
   const VirtualTime time(evidence, network, cost);
   Finding found;
   const TrainingOfRank& training = trainings_in(evidence).at(0).at(0);
@@ -54,11 +54,11 @@ Finding wrong_times(const Evidence& evidence, const NetworkModel& network, bool 
     const std::int64_t took = step.ended ? time.step_ns(number) : chain.now();
     if (took != chain.now()) {
       found = "step " + std::to_string(number) + " took " + std::to_string(took) +
-             " virtual ns, and should take " + std::to_string(compute) + " of computing + " +
-             std::to_string(chain.now() - compute) +
-             " of communication; beyond computing it took " + std::to_string(took - compute) +
-             " (a smaller number: started before backward had ended, or fewer bytes; a larger "
-             "one: more operations or more bytes)";
+              " virtual ns, and should take " + std::to_string(compute) + " of computing + " +
+              std::to_string(chain.now() - compute) +
+              " of communication; beyond computing it took " + std::to_string(took - compute) +
+              " (a smaller number: started before backward had ended, or fewer bytes; a larger "
+              "one: more operations or more bytes)";
     }
     if (step.ended) {
       found = with_times(std::move(found), number, chain.now(), chain, cost);

@@ -51,8 +51,9 @@ Finding wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
                      " bytes) was accumulated and before backward went on, exactly its all-reduce "
                      "is to be launched; it launched" +
                      list_of(own) + "\n  in this step:" + story(step.launches))
-          .at(own.empty() ? ready : own.back(),
-              own.empty() ? "missing launch" : own.size() > 1 ? "extra operation" : "");
+          .at(own.empty() ? ready : own.back(), own.empty()      ? "missing launch"
+                                                : own.size() > 1 ? "extra operation"
+                                                                 : "");
     }
     const bool last = step.goes_on != nullptr && ready->order < step.goes_on->order;
     if (last && own[0]->order > step.goes_on->order) {
@@ -109,13 +110,13 @@ bool is_within(const Elements& some, const Elements& all) {
 // Outside NoSync, exactly a gradient's own all-reduce is launched between the moment that it is
 // ready and the next one's.
 Finding each_is_launched_when_ready(const Evidence& evidence) {
-  return first_on_ranks(evidence,
-                        [](const TrainingOfRank& training, const TrainingStep& step,
-                           std::size_t ranks) -> Finding {
-                          // A backward that failed, or a single rank, which need not communicate.
-                          const bool exempt = !step.ended || (ranks == 1 && step.launches.empty());
-                          return exempt ? "" : wrong_moment(training, step);
-                        });
+  return first_on_ranks(
+      evidence,
+      [](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) -> Finding {
+        // A backward that failed, or a single rank, which need not communicate.
+        const bool exempt = !step.ended || (ranks == 1 && step.launches.empty());
+        return exempt ? "" : wrong_moment(training, step);
+      });
 }
 
 // Gradients that were computed inside NoSync only are launched by finish(), in the order of
@@ -123,8 +124,7 @@ Finding each_is_launched_when_ready(const Evidence& evidence) {
 Finding owed_gradients_go_in_order(const Evidence& evidence) {
   return first_on_ranks(
       evidence,
-      [](const TrainingOfRank& training, const TrainingStep& step,
-         std::size_t ranks) -> Finding {
+      [](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) -> Finding {
         const std::set<std::int64_t> layers = owed_in(step);
         Elements launched;  // missing gradients, too, if they are
         for (const Seen* launch : step.launches) {

@@ -85,9 +85,9 @@ Expected expected_of(const Scenario& scenario, const TrainingOfRank& training,
     const std::int64_t ends = overlapped.carry(c10d::OpType::ALLREDUCE, bytes_of(*ready), launched);
     if (step.ready.size() < 10) {
       derivation << "\n    layer " << ready->index << ": launched everywhere at " << launched
-            << ", costs "
-            << cost_ns(scenario.network, c10d::OpType::ALLREDUCE, bytes_of(*ready), world_size)
-            << ", ends at " << ends;
+                 << ", costs "
+                 << cost_ns(scenario.network, c10d::OpType::ALLREDUCE, bytes_of(*ready), world_size)
+                 << ", ends at " << ends;
     }
   }
   for (const Seen* ready : step.ready) {
@@ -136,8 +136,9 @@ Finding wrong_times(const Evidence& evidence, const Scenario& scenario) {
       std::ostringstream text;
       text << "step " << number << " took " << took << " virtual ns, and should take "
            << expected.overlapped << " (" << scenario.name
-           << ")\n  diagnosis: " << diagnosis(took, expected) << "\n  the chain:" << expected.derivation
-           << "\n  naive DDP would take " << expected.naive;
+           << ")\n  diagnosis: " << diagnosis(took, expected)
+           << "\n  the chain:" << expected.derivation << "\n  naive DDP would take "
+           << expected.naive;
       found = text.str();
     }
     found = with_times(std::move(found), number, expected.overlapped, expected.chain, cost);

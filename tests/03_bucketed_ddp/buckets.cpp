@@ -186,7 +186,8 @@ Finding plan_is_wrong(const Evidence& evidence) {
 
 Finding each_bucket_once(const Evidence& evidence) {
   return first_in_buckets(
-      evidence, [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) -> Finding {
+      evidence,
+      [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) -> Finding {
         for (const Seen* launch : step.launches) {
           const bool ours =
               launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
@@ -217,9 +218,10 @@ Finding in_plan_order(const Evidence& evidence) {
           return Finding();
         }
         const auto first = std::ranges::mismatch(actual, expected).in1 - actual.begin();
-        return Finding("the buckets were not launched in the order of the plan, in which a bucket "
-                       "that is full early waits its turn. Expected: " +
-                       listed(expected) + "; got: " + listed(actual))
+        return Finding(
+                   "the buckets were not launched in the order of the plan, in which a bucket "
+                   "that is full early waits its turn. Expected: " +
+                   listed(expected) + "; got: " + listed(actual))
             .at(step.launches[first], "out of order");
       });
 }

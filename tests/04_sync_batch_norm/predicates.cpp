@@ -53,7 +53,7 @@ std::vector<const Seen*> with_data(std::vector<const Seen*> launches) {
 }
 
 Finding wrong_launches(const std::vector<const Seen*>& launches, int due, std::int64_t most,
-                           std::size_t ranks) {
+                       std::size_t ranks) {
   const auto sent = with_data(launches);
   const bool alone = ranks == 1 && sent.empty();
   if (due == 0 && !sent.empty()) {

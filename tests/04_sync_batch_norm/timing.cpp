@@ -55,8 +55,8 @@ Finding wrong_time(const Evidence& evidence, const Batch& batch, const NetworkMo
   for (const Seen* launch : launches) {
     if (launch->bytes > 0) {
       const std::int64_t begin = expected + network.launch_overhead_ns;
-      expected = begin + cost_ns(network, launch->type, launch->bytes,
-                                 static_cast<int>(batch.size()));
+      expected =
+          begin + cost_ns(network, launch->type, launch->bytes, static_cast<int>(batch.size()));
       chain.push_back({.kind = SpanKind::kCommunication,
                        .name = operation_name(launch->type),
                        .begin_ns = begin,
@@ -76,12 +76,12 @@ Finding wrong_time(const Evidence& evidence, const Batch& batch, const NetworkMo
     return found;
   }
   found.text = describe(batch, slowest) +
-         ": virtual ns of forward and backward: " + std::to_string(took) +
-         "; computing on the slowest rank, and the collectives with data " +
-         "one after the other, take " + std::to_string(expected) +
-         (took > expected ? " (longer: another operation, such as a barrier)"
-                          : " (shorter: not waited for?)") +
-         "; launched was:" + list_of(launches);
+               ": virtual ns of forward and backward: " + std::to_string(took) +
+               "; computing on the slowest rank, and the collectives with data " +
+               "one after the other, take " + std::to_string(expected) +
+               (took > expected ? " (longer: another operation, such as a barrier)"
+                                : " (shorter: not waited for?)") +
+               "; launched was:" + list_of(launches);
   return found;
 }
 

@@ -46,8 +46,9 @@ Finding wrong_after_an_error(const Evidence& evidence) {
   const auto& calls = calls_in(evidence);
   const bool wrong_anyway = calls.size() > 1 && !wrong_sum(calls.front()).empty();
   Finding found = calls.empty() || wrong_anyway ? Finding() : wrong_sum(calls.back());
-  return found.empty() ? found
-                       : std::string("after an error, in a call that is right: ") + std::move(found);
+  return found.empty()
+             ? found
+             : std::string("after an error, in a call that is right: ") + std::move(found);
 }
 
 // In calls of which only operations are told, too.

@@ -181,8 +181,8 @@ Finding touched_in_flight(const CallOfGroup& call) {
     for (const Seen* launch : rank.of_kind(EventKind::kLaunch)) {
       for (const Seen* touch : rank.of_kind(EventKind::kTouch)) {
         if (touch->operation == launch->operation) {
-          return Finding("the tensor of " + describe_operation(*launch) +
-                         " was in flight when " + touch->detail)
+          return Finding("the tensor of " + describe_operation(*launch) + " was in flight when " +
+                         touch->detail)
               .at(touch);
         }
       }

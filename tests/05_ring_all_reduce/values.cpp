@@ -105,7 +105,7 @@ Chunk judged_part(const CallOfGroup& call, int position) {
 }
 
 Finding compare(const CallOfGroup& call, const CallOfRank& rank, const Chunk& part,
-                    const Wanted& wanted) {
+                const Wanted& wanted) {
   const Subject subject{call.is_average() ? "the average" : "the sum", call.size(),
                         rank.input().narrow(0, part.begin, part.size)};
   const at::Tensor actual = rank.result().narrow(0, part.begin, part.size);
@@ -190,8 +190,8 @@ at::Tensor bound_of_average(const TensorList& values, std::size_t first, double 
 }
 
 // One chunk of the result. The chunk's number does not fix the rank on which its sum begins.
-Finding rounded_chunk(const CallOfGroup& call, const at::Tensor& actual,
-                          const TensorList& values, std::size_t number) {
+Finding rounded_chunk(const CallOfGroup& call, const at::Tensor& actual, const TensorList& values,
+                      std::size_t number) {
   const double u = unit_of(call.dtype());
   const at::Tensor expected = accurate_sum(values) / (call.is_average() ? call.size() : 1);
   // The reference is rounded, too, and twice for an average; that of subnormal numbers is off by half

@@ -126,16 +126,17 @@ const GradedTest kNoWaits{
                    backward_launches);
     }};
 
-const GradedTest kGather{{.name = "an_all_gather_starts_with_its_update",
-                          .points = 1,
-                          .hint = "As soon as a shard is new it can be on its way, while the next "
-                                  "bucket's optimizer works.",
+const GradedTest kGather{
+    {.name = "an_all_gather_starts_with_its_update",
+     .points = 1,
+     .hint = "As soon as a shard is new it can be on its way, while the next "
+             "bucket's optimizer works.",
      .more = "How many loops over buckets does step() have after the means are there? If one "
              "updates and another gathers, the network has nothing to do during the updates."},
-                         [] {
-                           judge_worded(overlapping(), in_each_step(with_its_update));
-                           judge_worded(clipping(), in_each_step(with_its_update));
-                         }};
+    [] {
+      judge_worded(overlapping(), in_each_step(with_its_update));
+      judge_worded(clipping(), in_each_step(with_its_update));
+    }};
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_tensor_in_flight",
@@ -230,17 +231,18 @@ const GradedTest kDestruction{
       judge_worded(misuse(), destruction_is_silent);
     }};
 
-const GradedTest kErrors{{.name = "errors_come_before_communication",
-                          .points = 1,
-                          .hint = "TORCH_CHECK() what the header lists, before the first "
-                                  "broadcast: the factory, too, can be called before it, since a "
-                                  "shard's values may come later.",
+const GradedTest kErrors{
+    {.name = "errors_come_before_communication",
+     .points = 1,
+     .hint = "TORCH_CHECK() what the header lists, before the first "
+             "broadcast: the factory, too, can be called before it, since a "
+             "shard's values may come later.",
      .more = "For each error: has this rank sent anything when it is noticed? The factory's "
              "result can be looked at before the first broadcast if the shard gets its values "
              "later. Inside NoSync, and for a max_norm that is not positive, throw before "
              "reducing. Which dtype has a parameter now, and which its bucket, also where it "
              "has no gradient? Is a gradient that a hook has counted counted again?"},
-                         [] { judge_worded(misuse(), misuse_is_refused); }};
+    [] { judge_worded(misuse(), misuse_is_refused); }};
 
 }  // namespace
 

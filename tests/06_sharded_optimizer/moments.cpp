@@ -22,8 +22,7 @@ Finding wrong_moment(const StepOfRank& of) {
     const std::string name = name_of(of.buckets, b) + ": its reduce-scatter started ";
     if (launch.place.phase != Phase::kFinish &&
         (turn.complete == nullptr || launch.order < turn.complete->order)) {
-      return Finding(name + "before its last gradient was ready")
-          .at(&launch, "launched too early");
+      return Finding(name + "before its last gradient was ready").at(&launch, "launched too early");
     }
     if (const std::string late = late_for(turn, launch); !late.empty()) {
       return Finding(name +
@@ -71,7 +70,8 @@ Finding in_plan_order(const StepOfRank& step) {
     if (step.overlaps() && wait != nullptr && wait->home && wait->order < last.order &&
         wait->place.phase == Phase::kFinish) {
       return Finding("step() waited for " + describe_operation(*launch) + " before it launched " +
-                     describe_operation(last) + ": those that are left can be on their way together")
+                     describe_operation(last) +
+                     ": those that are left can be on their way together")
           .at(&last, "launched too late");
     }
   }

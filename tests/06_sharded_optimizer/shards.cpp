@@ -37,8 +37,7 @@ std::string listed(const std::vector<std::pair<std::int64_t, std::int64_t>>& sha
 }
 
 Finding wrong_bytes_of(const StepOfRank& step, const char* kind,
-                           const std::vector<const Seen*>& launches, std::size_t chunks,
-                           Compared how) {
+                       const std::vector<const Seen*>& launches, std::size_t chunks, Compared how) {
   std::vector<std::int64_t> actual;
   std::vector<std::int64_t> expected;
   for (const Seen* launch : launches) {
@@ -70,7 +69,7 @@ Finding wrong_bytes_of(const StepOfRank& step, const char* kind,
 
 // What is wrong with what is in a rank's shards after construction.
 Finding wrong_values(const Evidence& evidence, const std::vector<TrainingOfRank>& ranks,
-                         const TrainingOfRank& training, int model) {
+                     const TrainingOfRank& training, int model) {
   const std::vector<Bucket> buckets = buckets_of(training, ranks.size());
   const auto place = &training - ranks.data();
   for (const Seen& seen : evidence.of[training.rank]) {

@@ -43,9 +43,8 @@ Chain chain_of(const std::vector<TrainingOfRank>& ranks, int step, const Network
   }
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     chain.wait(waits_for_all ? reduced.back() : reduced[b]);
-    chain.compute(
-        [&](std::size_t place) { return update_ns(buckets[b].chunk, ranks[place].rank); },
-        "update");
+    chain.compute([&](std::size_t place) { return update_ns(buckets[b].chunk, ranks[place].rank); },
+                  "update");
     const std::int64_t ends = chain.run(c10d::OpType::_ALLGATHER_BASE, buckets[b].chunk_bytes());
     chain.wait(overlap ? 0 : ends);
   }
@@ -69,9 +68,8 @@ Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
       chain = std::move(early);
     }
     if (took != chain.now()) {
-      found = off_the_chain(number, took, chain.now(),
-                           "reduce-scatters, updates and all-gathers") +
-             first_off(time, number, chain, members_of(evidence.world, ranks[0].group));
+      found = off_the_chain(number, took, chain.now(), "reduce-scatters, updates and all-gathers") +
+              first_off(time, number, chain, members_of(evidence.world, ranks[0].group));
     }
     found = with_times(std::move(found), number, chain.now(), chain, cost);
     if (!found.empty()) {

@@ -175,8 +175,8 @@ std::string mistake_of(const Ranks& ranks, int step, std::int64_t layer, const a
   return "";
 }
 
-using CompareTensor = std::function<Comparison(
-    const Subject&, const at::Tensor& actual, const at::Tensor& expected, double tolerance)>;
+using CompareTensor = std::function<Comparison(const Subject&, const at::Tensor& actual,
+                                               const at::Tensor& expected, double tolerance)>;
 
 Finding first_parameter(const Evidence& evidence, const CompareTensor& compare) {
   return first_after_steps(

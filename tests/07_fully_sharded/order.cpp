@@ -182,9 +182,9 @@ Finding first_deeds(const Evidence& evidence, const Check& check) {
                seen.place.step == static_cast<int>(step);
       });
       const auto number = static_cast<int>(step);
-      Finding found = !ended ? Finding()
-                             : check(done_in(evidence.of[rank], one, number),
-                                     expected_deeds(one, number));
+      Finding found =
+          !ended ? Finding()
+                 : check(done_in(evidence.of[rank], one, number), expected_deeds(one, number));
       if (!found.empty()) {
         return "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": " +
                std::move(found).or_at(last_in_step(evidence, static_cast<int>(rank), number));
@@ -293,7 +293,7 @@ Finding gathers_have_their_moment(const Evidence& evidence) {
 Finding reduce_scatters_have_their_moment(const Evidence& evidence) {
   return first_deeds(evidence, [](const Done& done, const Deeds& expected) {
     Finding text = first_difference(without(done.deeds, {Kind::kGather, Kind::kForward}),
-                                              without(expected, {Kind::kGather, Kind::kForward}));
+                                    without(expected, {Kind::kGather, Kind::kForward}));
     const bool gathers_are_right =
         without(done.deeds, {Kind::kReduce}) == without(expected, {Kind::kReduce});
     return text.empty() && gathers_are_right ? first_difference(done.deeds, expected) : text;

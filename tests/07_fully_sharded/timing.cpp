@@ -44,9 +44,8 @@ Chain chain_of(const Evidence& evidence, int step, const NetworkModel& network,
       chain.wait(gathered[deed.unit]);
       const auto unit = static_cast<std::int64_t>(deed.unit);
       const bool backward = deed.kind == Deed::Kind::kBackward;
-      chain.compute(
-          [&](std::size_t place) { return compute_ns(unit, backward, members[place]); },
-          (backward ? "backward " : "forward ") + std::to_string(unit));
+      chain.compute([&](std::size_t place) { return compute_ns(unit, backward, members[place]); },
+                    (backward ? "backward " : "forward ") + std::to_string(unit));
     }
   }
   chain.wait(std::max(reduced, chain.network_is_free()));
@@ -67,7 +66,7 @@ Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
     }
     if (took != chain.now()) {
       found = off_the_chain(step, took, chain.now(), "gathers, units and reduce-scatters") +
-             first_off(time, step, chain, members_of(evidence.world, one.group));
+              first_off(time, step, chain, members_of(evidence.world, one.group));
     }
     found = with_times(std::move(found), step, chain.now(), chain, cost);
     if (!found.empty()) {

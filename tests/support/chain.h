@@ -17,7 +17,8 @@ namespace ddp::testing {
 /// by that of the network, which carries one after another.
 class Chain {
  public:
-  Chain(const NetworkModel& network, std::size_t ranks) : network_(network), clocks_(ranks), moments_(ranks) {}
+  Chain(const NetworkModel& network, std::size_t ranks)
+      : network_(network), clocks_(ranks), moments_(ranks) {}
 
   /// Each rank computes for so long, by its place among them; `name` is as VirtualTime has it.
   void compute(const std::function<std::int64_t(std::size_t place)>& ns,

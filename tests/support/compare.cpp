@@ -204,8 +204,8 @@ double epsilon_of(at::ScalarType dtype) {
   }
 }
 
-Comparison is_close(const Subject& subject, const at::Tensor& actual,
-                    const at::Tensor& expected, const at::Tensor& tolerance) {
+Comparison is_close(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected,
+                    const at::Tensor& tolerance) {
   if (const std::string text = mismatch(actual, expected); !text.empty()) {
     return Comparison(subject.name + text);
   }
@@ -225,8 +225,8 @@ Comparison is_close(const Subject& subject, const at::Tensor& actual,
   return different(subject, actual, expected, differs);
 }
 
-Comparison is_close(const Subject& subject, const at::Tensor& actual,
-                    const at::Tensor& expected, double tolerance) {
+Comparison is_close(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected,
+                    double tolerance) {
   const auto options =
       expected.defined() ? expected.options().dtype(at::kDouble) : at::TensorOptions(at::kDouble);
   return is_close(subject, actual, expected, at::scalar_tensor(tolerance, options));

@@ -48,14 +48,14 @@ class Comparison {
 /// Equal up to `tolerance`, a number or a tensor with one number for each element; what is infinite
 /// or no number has to be just that. The message shows the first few elements that differ and, if
 /// one fits, a diagnosis ("exactly 2 x the expected value: the sum, not the mean?").
-Comparison is_close(const Subject& subject, const at::Tensor& actual,
-                                    const at::Tensor& expected, const at::Tensor& tolerance);
-Comparison is_close(const Subject& subject, const at::Tensor& actual,
-                                    const at::Tensor& expected, double tolerance);
+Comparison is_close(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected,
+                    const at::Tensor& tolerance);
+Comparison is_close(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected,
+                    double tolerance);
 
 /// Equal in every bit, and in shape and dtype.
 Comparison is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
-                                            const at::Tensor& expected);
+                            const at::Tensor& expected);
 
 /// The same without a message.
 bool is_identical(const at::Tensor& a, const at::Tensor& b);

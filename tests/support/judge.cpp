@@ -223,9 +223,9 @@ Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicat
 
 // What a claim is worth in all bodies of a list.
 struct Judgement {
-  std::vector<Verdict> broken;  // with the least that is rare first
-  int judged = 0;               // bodies of which something can be said
-  std::string unjudged;         // why the test cannot be judged, if nothing is broken
+  std::vector<Verdict> broken;   // with the least that is rare first
+  int judged = 0;                // bodies of which something can be said
+  std::string unjudged;          // why the test cannot be judged, if nothing is broken
   std::optional<Verdict> timed;  // the first that keeps a claim on time
 };
 

@@ -66,13 +66,12 @@ Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t r
   if (missing.empty() && all_reduces.empty()) {
     return "";
   }
-  return Finding(in(training, number) + ": " + std::to_string(count) +
-                 " all-reduces, and due were " + std::to_string(due.size()) +
-                 ", one for each gradient of exactly its elements" +
-                 (missing.empty() ? "" : "; none fits " + missing) +
-                 (all_reduces.empty() ? ""
-                                      : "; too many are " + std::to_string(all_reduces.size())) +
-                 "; launched was:" + list_of(step.launches))
+  return Finding(
+             in(training, number) + ": " + std::to_string(count) + " all-reduces, and due were " +
+             std::to_string(due.size()) + ", one for each gradient of exactly its elements" +
+             (missing.empty() ? "" : "; none fits " + missing) +
+             (all_reduces.empty() ? "" : "; too many are " + std::to_string(all_reduces.size())) +
+             "; launched was:" + list_of(step.launches))
       .at(step.launches.empty() ? nullptr : step.launches.back(),
           all_reduces.empty() ? "missing operation" : "extra operation");
 }

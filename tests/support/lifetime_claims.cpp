@@ -244,8 +244,7 @@ Finding memory_is_bounded(const Evidence& evidence, const std::string& which) {
       alive += (alive.empty() ? "\n  alive then: " : ", ") + std::to_string(fact.number) + " of " +
                fact.text.substr(std::strlen(kAlive));
     }
-    const bool counts =
-        fact.text.starts_with(kBytes) && fact.text.find(which) != std::string::npos;
+    const bool counts = fact.text.starts_with(kBytes) && fact.text.find(which) != std::string::npos;
     return counts && fact.number > limit + kNumbers
                ? "rank " + std::to_string(rank) + ": " + fact.text.substr(6) + " take " +
                      std::to_string(fact.number) + " bytes, and may take " + std::to_string(limit) +

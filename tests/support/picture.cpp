@@ -12,14 +12,14 @@
 #include "support/chain.h"
 #include "support/settings.h"
 
-
 namespace ddp::testing {
 
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostSpans = 60;  // of a kind and rank: a page has room for some dozen pictures
+constexpr std::size_t kMostSpans =
+    60;  // of a kind and rank: a page has room for some dozen pictures
 constexpr std::size_t kMostArrows = 200;
 constexpr std::size_t kMostBars = 60;
 constexpr std::int64_t kOfALayer = 100'000;  // ns, where a claim has no times of its own
@@ -61,8 +61,8 @@ const std::string& line_of(const Seen& launch) {
   if (is_new) {
     std::ostringstream offset;
     offset << std::hex << launch.caller;
-    const auto places = name_places(
-        std::vector<StackFrame>{{settings().stage_library, offset.str(), "?"}});
+    const auto places =
+        name_places(std::vector<StackFrame>{{settings().stage_library, offset.str(), "?"}});
     found->second = places.empty() ? "" : places.front();
   }
   return found->second;
@@ -118,9 +118,7 @@ class Window {
     for (const Span& each : time_.spans(rank)) {
       complete.insert(each.operation);
       const bool communicates = each.kind == SpanKind::kCommunication;
-      Json& list = communicates                     ? operations
-                   : each.kind == SpanKind::kPhase ? parts
-                                                    : computing;
+      Json& list = communicates ? operations : each.kind == SpanKind::kPhase ? parts : computing;
       if (shows(each) && list.size() < kMostSpans) {
         list.push_back(span(each.name, each.begin_ns, each.end_ns));
         if (communicates) {
@@ -347,9 +345,8 @@ nlohmann::json picture_of(const Body& body, const Run& run, const Finding& findi
     charts.push_back(Window(*usual, finding, step).chart("in the usual order", {}));
   }
   Window window(run, finding, step);
-  charts.push_back(
-      window.chart(run.schedule.usual() ? "what happened" : "what happened" + with_schedule(run),
-                   finding));
+  charts.push_back(window.chart(
+      run.schedule.usual() ? "what happened" : "what happened" + with_schedule(run), finding));
   if (finding.times && finding.times->expected_ns != window.length()) {
     charts.back()["bar"] = bar_of(*finding.times, window.length());
   }

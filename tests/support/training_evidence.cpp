@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <ranges>
 #include <optional>
+#include <ranges>
 #include <string_view>
 
 namespace ddp::testing {
@@ -222,7 +222,7 @@ Finding first_on_ranks(const Evidence& evidence, const CheckOfStep& check) {
 }
 
 Finding first_event(const Evidence& evidence, EventKind kind,
-                      const std::function<Finding(const Seen&, int rank)>& describe) {
+                    const std::function<Finding(const Seen&, int rank)>& describe) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     for (const Seen& seen : evidence.of[rank]) {
       if (seen.kind == kind) {

@@ -44,8 +44,8 @@ struct TrainingStep {
   std::vector<const Seen*> launches;  // operations of any kind, in order
   const Seen* goes_on = nullptr;      // backward, after the last gradient
   std::map<std::int64_t, std::int64_t>
-      strided;         // gradients that are not contiguous: a hash of strides
-  bool ended = false;  // with finish()
+      strided;                      // gradients that are not contiguous: a hash of strides
+  bool ended = false;               // with finish()
   const Seen* handed_in = nullptr;  // the last gradient after it
 };
 
@@ -156,12 +156,12 @@ Finding first_in_steps(
 
 /// "rank 1, step 2: " and what `check` finds in the first step of any model and rank, ended or not; `ranks`
 /// have the model.
-using CheckOfStep = std::function<Finding(const TrainingOfRank& training,
-                                              const TrainingStep& step, std::size_t ranks)>;
+using CheckOfStep = std::function<Finding(const TrainingOfRank& training, const TrainingStep& step,
+                                          std::size_t ranks)>;
 Finding first_on_ranks(const Evidence& evidence, const CheckOfStep& check);
 
 /// What `describe` says of the first event of a kind on any rank, which is what the finding is about.
 Finding first_event(const Evidence& evidence, EventKind kind,
-                      const std::function<Finding(const Seen& seen, int rank)>& describe);
+                    const std::function<Finding(const Seen& seen, int rank)>& describe);
 
 }  // namespace ddp::testing

@@ -160,7 +160,7 @@ std::string why_own(const TrainingOfRank& training, const std::string& name,
 }
 
 Finding wrong_state(const TrainingOfRank& training, const Tensors& own, const Tensors& found,
-                        const Tensors& rank_0s, const char* what) {
+                    const Tensors& rank_0s, const char* what) {
   for (const auto& [index, expected] : rank_0s) {
     const std::string name =
         on(training) + ": after construction " + what + " " + std::to_string(index);

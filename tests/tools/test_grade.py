@@ -35,7 +35,10 @@ def test_full_marks(lab: Lab) -> None:
     measured = "['leaderboard: naive / flat step time: 2.31', f'seed {seed}']"
     lab.student(f"def run(name): return {{'status': 'passed', 'measured': {measured}}}", impl="solutions")
     said = lab.grade(ALL_FAIL, "--stage=01", "--impl=solutions", "--seed=123")
-    assert "Total  15 / 15 points\nFull marks. Next: see it measured, make figures STAGE=01 IMPL=solutions\n" in said
+    assert (
+        "Total  15 / 15 points\nPage with pictures: build/grade/report.html (make report opens it)\nFull marks. Next: "
+        in said
+    )
     results = lab.results()
     assert (results["score"], results["stdout_visibility"]) == (15, "hidden")
     assert results["leaderboard"] == [{"name": "01 naive / flat step time", "value": 2.31}] * 3
@@ -355,7 +358,8 @@ def test_result_files_that_cannot_be_written(lab: Lab) -> None:
     lab.edit("tools/grading/scoring/results.py", "new.write_bytes(content)", broken)
     said = lab.grade(ALL_PASS, code=3)
     assert "Total  15 / 15" in said
-    assert said.count("No space left on device") == 1
+    assert said.count("the result files could not be written: No space left on device") == 1
+    assert said.count("There is no page with pictures: ") == 1
 
 
 def test_results_of_an_earlier_run_never_stay(lab: Lab) -> None:

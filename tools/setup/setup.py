@@ -141,7 +141,9 @@ def renew(state: dict, parts: frozenset[str], log: Path) -> None:
     given = python_with_torch(request, state)
     own = not (request.libtorch or given)
     parts = with_usable_gpus(parts) if own else parts
-    parts_here = virtual_environment.system_gaps() | (parts | {virtual_environment.TORCH} if own else frozenset())
+    parts_here = virtual_environment.system_gaps() | (
+        parts | {virtual_environment.TORCH, virtual_environment.PAGES} if own else frozenset()
+    )
     needs = [*system_packages.REQUIRED, *system_packages.OPTIONAL]
     announce(virtual_environment.megabytes_to_come(parts_here), system_packages.to_install(needs), bool(state))
     system_packages.provide(needs, log)

@@ -34,12 +34,13 @@ LIBRARY_PINS = ROOT / "cmake" / "libraries.txt"
 # What may be in it. Running on the CPU needs little of torch's CUDA build: torch itself, without its dependencies, and
 # the libraries that libtorch_cpu.so names as NEEDED. (Python's `import torch` fails then; no tool of the lab does it.)
 TORCH = "torch"
+PAGES = "pages"  # what writes the page of a run; without it a run says that there is none
 FIGURES = "figures"  # what draws figures, writes pages and sets the writeup
 CHECK = "check"  # what only `make check` uses; NCCL's headers are for compiling what runs on GPUs
 CUDA = "cuda"  # all that torch depends on, for running on GPUs
 CMAKE, NINJA, HEADERS = "cmake", "ninja", "headers"  # each where the system has none that fits
 _PACKAGES = {
-    TORCH: ("jinja2",),  # for the page that a run writes
+    PAGES: ("jinja2",),
     CMAKE: ("cmake",),
     NINJA: ("ninja",),
     FIGURES: ("numpy", "pandas", "matplotlib", "tabulate", "jsonschema", "typst"),
@@ -57,7 +58,7 @@ _PACKAGES = {
 }
 PACKAGES_OF_CHECK = (*_PACKAGES[FIGURES], *_PACKAGES[CHECK])
 # To download, and in this order.
-_MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, CUDA: 2400, FIGURES: 80, CHECK: 240}
+_MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, PAGES: 0, CUDA: 2400, FIGURES: 80, CHECK: 240}
 _LIBRARY = re.compile(r"/((?:cli11|nlohmann_json|gtest_vendor)/(?:include|src)/.*[^/])$")
 NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; README.md says so
