@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from tools.checking import terminal_picture
+from tools.report import terminal_picture
 
 SHOWN = (
     "Waiting for ...\r\n\r\033[KBuilding [0:01]\r\033[K\033[1mddp-lab\033[0m  seed 7\r\n"

@@ -2,7 +2,7 @@
 
 python3 -m tools.checking.mutants 03_bucketed_ddp one_launch_a_hook assignments/03_bucketed_ddp
 script -qec "stty cols 110; make test STAGE=03" /dev/null >build/shown
-python3 -m tools.checking.terminal_picture <build/shown >docs/scorecard.svg
+python3 -m tools.report.terminal_picture <build/shown >docs/scorecard.svg
 git checkout assignments
 """
 
