@@ -46,7 +46,7 @@ def result_of(sample: str, impl: str, preset: str) -> pd.DataFrame:
 def draw_figure(folder: Path, file: str, impl: str = "assignments", preset: str = "quick", drawn_as: str = "") -> Path:
     """A small figure that shows impl and preset, whatever `file` is called."""
     figure = plt.figure(figsize=(1, 1))
-    style.add_provenance(figure, [result_of("naive_vs_flat.own_link", impl, preset)])
+    style.add_provenance(figure, [result_of("step_time.own_link", impl, preset)])
     drawn_as = drawn_as or f"naive_vs_flat.{impl}.{preset}"
     with tempfile.TemporaryDirectory() as drawn:
         style.save(figure, Path(drawn), drawn_as)

@@ -16,7 +16,7 @@ namespace ddp {
 /// One small step of a stage, which throws if its values are not those that one process computes. Each
 /// stage of the extension brings its own, in a folder of its name beside this file:
 ///
-///     const bool kRegistered06 = register_smoke_test({"06_sharded_optimizer", step});
+///     const bool kRegistered = register_smoke_test({"0N_name", step});
 struct SmokeTest {
   std::string stage;
   std::function<void(const DeviceContext&)> step;
