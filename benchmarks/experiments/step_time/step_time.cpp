@@ -1,6 +1,6 @@
 // Stages 01 to 03: how long a training step takes with each variant, compared with libtorch's own
 // c10d::Reducer and with computing alone; with --apart, where its time goes; with --optimizer adamw,
-// stages 06 and 07 beside stage 03.
+// optimizers that are sharded beside one that is not.
 //
 // The variants are interleaved, step by step, each on a model of its own. A step begins on all
 // ranks together and contains forward, backward, finish() and the optimizer; its time is that of
