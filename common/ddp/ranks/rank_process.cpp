@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -73,6 +74,12 @@ void on_crash(int signal, siginfo_t*, void* context) {
 
 void on_stack_request(int, siginfo_t*, void* context) { report_stack(context); }
 
+// exit() would go on to destroy what is the parent's, of which some lies in memory that forks leave out.
+void leave_the_parents_alone(int code, void*) {
+  std::fflush(nullptr);
+  _exit(code);
+}
+
 void install_handlers(int report_fd) {
   crash_report_fd = report_fd;
   // Handlers run on a stack of their own: endless recursion leaves them no other.
@@ -96,6 +103,7 @@ void install_handlers(int report_fd) {
   std::array<void*, 1> frame{};
   backtrace(frame.data(), 1);
   remember_throws();
+  on_exit(leave_the_parents_alone, nullptr);
 }
 
 // Below are the standard ones, the report and the store.
