@@ -226,7 +226,14 @@ def resolve_python(given: str) -> str:
 
 def fingerprint(request: Request, toolchain: Toolchain) -> dict:
     """Everything whose change requires a new set-up. Uses file times only: starts no program."""
-    files = [shutil.which("python3"), toolchain.python, toolchain.figure_python, nvcc(request.cuda), toolchain.cxx]
+    files = [
+        shutil.which("python3"),
+        shutil.which("ccache"),
+        toolchain.python,
+        toolchain.figure_python,
+        nvcc(request.cuda),
+        toolchain.cxx,
+    ]
     files += [*map(shutil.which, system_packages.COMPILERS), toolchain.cmake, toolchain.ninja]
     files += [virtual_environment.nccl_header()] if is_own(toolchain.python) else []
     files += [*(find() for find in system_packages.libraries.values()), str(virtual_environment.LIBRARIES)]
