@@ -165,9 +165,10 @@ struct Shown {
 Shown ending_of(const Body& body, const Run& run) {
   const RankReports& reports = run.evidence.reports;
   const SeenList& said = run.evidence.of[reports.culprit];
-  return {Finding(reports.describe())
-              .at(said.empty() ? nullptr : &said.back(), kind_of(reports.ranks[reports.culprit])),
-          &run, said_of(body, run, reports.describe())};
+  const std::string how = reports.describe();
+  return {Finding(how).at(said.empty() ? nullptr : &said.back(),
+                          kind_of(reports.ranks[reports.culprit])),
+          &run, said_of(body, run, how)};
 }
 
 // What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.

@@ -9,7 +9,7 @@ namespace ddp::testing {
 
 void MemoryAccount::tell(const std::string& what, std::int64_t allowed, std::int64_t bytes,
                          const MemoryMeter::Sizes& sizes) {
-  client_.fact("bytes allowed", allowed);
+  client_.fact(kBytesAllowed, allowed);
   std::vector<std::pair<std::int64_t, std::int64_t>> largest(sizes.begin(), sizes.end());
   std::ranges::sort(largest, std::greater(),
                     [](const auto& each) { return each.first * each.second; });
@@ -23,7 +23,7 @@ void MemoryAccount::tell(const std::string& what, std::int64_t allowed, std::int
     client_.fact(kAlive + std::to_string(size) + " bytes" + (named.empty() ? "" : named + ")"),
                  count);
   }
-  client_.fact("bytes " + what, bytes);
+  client_.fact(kBytes + what, bytes);
 }
 
 }  // namespace ddp::testing

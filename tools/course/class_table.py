@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from tools.grading.page.report_page import render
 from tools.grading.scoring.results import replace_file
 from tools.student.course import Course
 
@@ -195,17 +196,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_page(path: Path, template: str, **content: object) -> None:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template(template).render(content)
-    replace_file(path, page.encode(errors="replace"))
+    replace_file(path, render(TEMPLATES / template, **content).encode(errors="replace"))
 
 
 CANDIDATES = "candidates.json"  # has the answers: not for the student

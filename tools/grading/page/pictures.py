@@ -20,20 +20,17 @@ MOST_ROWS = 8  # of operations at the same time; more share the last
 Record = dict[str, Any]
 
 
-def chart(record: Record, end: int, numbers: Iterator[int] | None = None) -> str:
-    """One run of all ranks. `end`: of the time axis, in ns, which charts below each other share."""
-    return _Chart(record, end, numbers or count(1)).draw()
-
-
 def charts(picture: Record) -> list[tuple[str, str]]:
     """All charts of a picture on one time axis, each with its caption; what is marked is numbered through them."""
     records = picture["charts"]
     end = max([1, *(int(each["end"]) for each in records)])
     numbers = count(1)
-    return [(str(each["caption"]), chart(each, end, numbers)) for each in records]
+    return [(str(each["caption"]), _Chart(each, end, numbers).draw()) for each in records]
 
 
 class _Chart:
+    """One run of all ranks. `end`: of the time axis, in ns, which charts below each other share."""
+
     def __init__(self, record: Record, end: int, numbers: Iterator[int]) -> None:
         self._record, self._end, self._numbers = record, end, numbers
         self._scale = (WIDTH - LABEL - MARGIN) / end

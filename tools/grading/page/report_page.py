@@ -22,6 +22,7 @@ from tools.grading.terminal import ending_of
 from tools.setup.toolchain import BUILD_DIR, VENV, LabError
 
 FILE = "report.html"
+TEMPLATE = Path(__file__).with_name(FILE)
 LARGEST = 900_000  # characters of all pictures together, of a page of at most a megabyte
 WITHOUT_JINJA = "There is no page with pictures: jinja2 is missing (python3 -m pip install jinja2)."
 
@@ -73,13 +74,11 @@ def before(tests: list[dict[str, Any]]) -> Before:
     return {(test["extra_data"]["stage"], test["extra_data"]["test"]): test["extra_data"]["status"] for test in tests}
 
 
-def write(
-    path: Path, report: Report, before: Before, edit: Callable[[str], str] = short_paths, reload: bool = False
-) -> str:
+def write(path: Path, report: Report, before: Before, edit: Callable[[str], str] = str, reload: bool = False) -> str:
     """Where the page is, for whoever reads the scorecard; or why there is none, which changes no score. `edit`: what
     is done to its text at last."""
     try:
-        text = render("report.html", report=report, tests=list(_tests(report, before)), reload=reload)
+        text = render(TEMPLATE, report=report, tests=list(_tests(report, before)), reload=reload)
         replace_file(path, printable(edit(short_paths(text)), len(text)).encode())
         return f"Page with pictures: {short_paths(str(path))} (make report opens it)"
     except ImportError:
@@ -89,21 +88,22 @@ def write(
         return f"There is no page with pictures: {path} could not be written: {error.strerror}"
 
 
-def render(template: str, **content: object) -> str:
-    """Jinja2 came with the set-up, maybe for another Python than this one; it is the same for all."""
+def render(template: Path, **content: object) -> str:
+    """A page, in which all that is filled in is text. Jinja2 came with the set-up, maybe for another Python than this
+    one; it is the same for all."""
     try:
         import jinja2
     except ImportError:
         sys.path.extend(map(str, VENV.glob("lib/python3*/site-packages")))
         import jinja2
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(template.parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(content)
+    return environment.get_template(template.name).render(content)
 
 
 def _tests(report: Report, before: Before) -> Iterator[Test]:
