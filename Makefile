@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL LEVEL SEED SCHEDULE VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK BODY GDB_ARGS
+VARIABLES := STAGE TEST IMPL LEVEL SEED SCHEDULE VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -31,9 +31,9 @@ test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEV
 	@$(SETUP) tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
-debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [BODY=name] [DEVICE=cuda] [GDB_ARGS=...]
+debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [SCENARIO=name] [DEVICE=cuda] [GDB_ARGS=...]
 	@$(SETUP) tools.grading.debugging.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
-	  $(call flag,SEED,seed) $(call flag,DEVICE,device) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
+	  $(call flag,SEED,seed) $(call flag,DEVICE,device) $(call flag,SCENARIO,scenario) $(call flag,GDB_ARGS,gdb-args)
 report:  ## open the page of the last run, with pictures of what failed
 	@$(PYTHON3) -m tools.grading.page.report_page
 hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]

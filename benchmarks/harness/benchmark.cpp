@@ -121,7 +121,7 @@ int run_and_report(const std::function<int()>& run) {
   return 1;
 }
 
-int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
+int run_benchmark(const BenchmarkOptions& options, const RankFunction& body) {
   return run_and_report([&] {
     require_writable_files(options);
     UnfinishedCode unfinished;
@@ -143,7 +143,8 @@ void run_with_stage(const BenchmarkOptions& options, const std::string& stage,
   }
 }
 
-int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body) {
+int run_benchmark(const BenchmarkOptions& options, const std::string& stage,
+                  const RankFunction& body) {
   return run_benchmark(options, [&](RankContext& context) {
     run_with_stage(options, stage, [&] { body(context); });
   });

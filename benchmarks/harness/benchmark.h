@@ -101,10 +101,11 @@ int run_and_report(const std::function<int()>& run);
 /// Runs `body` in options.world_size ranks (see launch()). Returns the program's exit code: 0;
 /// kUnfinished if the ranks threw c10::NotImplementedError, as stubs do, after printing its message
 /// to stderr; otherwise 1, after a report on stderr.
-int run_benchmark(const BenchmarkOptions& options, const RankBody& body);
+int run_benchmark(const BenchmarkOptions& options, const RankFunction& body);
 
 /// The same with the library of `stage` loaded in each rank, for programs that measure one stage.
-int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body);
+int run_benchmark(const BenchmarkOptions& options, const std::string& stage,
+                  const RankFunction& body);
 
 /// In a rank: runs `body` with the library of `stage`. Of a stub the exception says which stage.
 void run_with_stage(const BenchmarkOptions& options, const std::string& stage,

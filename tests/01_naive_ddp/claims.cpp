@@ -1,13 +1,13 @@
 #include <algorithm>
 
-#include "bodies.h"
+#include "scenarios.h"
 #include "support/grading.h"
-#include "support/toy_bodies.h"
-#include "support/training_bodies.h"
+#include "support/toy_scenarios.h"
 #include "support/training_claims.h"
 #include "support/training_evidence.h"
+#include "support/training_scenarios.h"
 
-// What must be true of all that the ranks did, in every body.
+// What must be true of all that the ranks did, in every scenario.
 
 namespace ddp::testing {
 

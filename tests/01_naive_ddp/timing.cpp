@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "01_naive_ddp/naive_ddp.h"
-#include "bodies.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
+#include "scenarios.h"
 #include "support/chain.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
@@ -79,7 +79,7 @@ Predicate steps_take_their_time(bool flat) {
   };
 }
 
-std::vector<Body> timed(Form form) {
+std::vector<Scenario> timed(Form form) {
   return named(training(form),
                {"three layers, three steps", "one rank", "float64, five ranks", "310 layers",
                 "sixty steps of several kinds", "a NoSync scope between backward and finish()"},

@@ -1,14 +1,14 @@
 #include <algorithm>
 #include <set>
 
-#include "bodies.h"
+#include "scenarios.h"
 #include "support/grading.h"
-#include "support/toy_bodies.h"
-#include "support/training_bodies.h"
+#include "support/toy_scenarios.h"
 #include "support/training_claims.h"
 #include "support/training_evidence.h"
+#include "support/training_scenarios.h"
 
-// What must be true of all that the ranks did, in every body.
+// What must be true of all that the ranks did, in every scenario.
 
 namespace ddp::testing {
 
@@ -234,7 +234,7 @@ const GradedTest kNoWait{
              "until isCompleted(). Is there a limit on how many may be in flight, or a clean-up "
              "of the step before, that waits in disguise?"},
     [] {
-      judge(all_bodies(), all_of({backward_never_waits, backward_launches}));
+      judge(all_scenarios(), all_of({backward_never_waits, backward_launches}));
       judge(misuse(), backward_never_waits);
     }};
 
@@ -249,7 +249,7 @@ const GradedTest kInFlight{
          "of the same tensor. If it is reported after finish(): which handles does finish() "
          "know, and is there a path on which one is overwritten before it has been waited for?"},
     [] {
-      judge(all_bodies(), all_of({buffers_in_flight_are_left_alone, every_step_reduces}));
+      judge(all_scenarios(), all_of({buffers_in_flight_are_left_alone, every_step_reduces}));
     }};
 
 const GradedTest kDestruction{

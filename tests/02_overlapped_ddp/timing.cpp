@@ -4,9 +4,9 @@
 #include <sstream>
 
 #include "02_overlapped_ddp/overlapped_ddp.h"
-#include "bodies.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
+#include "scenarios.h"
 #include "support/chain.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
@@ -20,7 +20,7 @@ namespace {
 
 /// A network, and what a layer costs: `backward_ns`, more for every third layer, and more on one
 /// rank, which is another one for each layer.
-struct Scenario {
+struct TimingCase {
   const char* name;
   NetworkModel network;
   std::int64_t backward_ns;
@@ -29,8 +29,8 @@ struct Scenario {
 
 constexpr std::int64_t kForward = 100'000;
 
-const std::vector<Scenario>& scenarios() {
-  static const std::vector<Scenario> all = {
+const std::vector<TimingCase>& timing_cases() {
+  static const std::vector<TimingCase> all = {
       {"the network is fast: only the last all-reduce shows",
        {.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
        100'000,
@@ -50,9 +50,9 @@ const std::vector<Scenario>& scenarios() {
   return all;
 }
 
-std::int64_t backward_ns(const Scenario& scenario, std::int64_t layer, int rank, int world_size) {
+std::int64_t backward_ns(const TimingCase& timing, std::int64_t layer, int rank, int world_size) {
   const std::int64_t turn = (layer + rank) % world_size;
-  return scenario.backward_ns * (layer % 3 == 0 ? 2 : 1) + scenario.uneven_ns * turn;
+  return timing.backward_ns * (layer % 3 == 0 ? 2 : 1) + timing.uneven_ns * turn;
 }
 
 struct Expected {
@@ -64,10 +64,10 @@ struct Expected {
 
 // f_i = max(ready_i over ranks, f_(i-1)) + cost_i, where each launch costs its rank
 // launch_overhead_ns. Naive: backward first, then one blocking all-reduce after another.
-Expected expected_of(const Scenario& scenario, const TrainingOfRank& training,
+Expected expected_of(const TimingCase& timing, const TrainingOfRank& training,
                      const TrainingStep& step, int world_size) {
-  Chain overlapped(scenario.network, world_size);
-  Chain naive(scenario.network, world_size);
+  Chain overlapped(timing.network, world_size);
+  Chain naive(timing.network, world_size);
   const auto compute = [&](const std::function<std::int64_t(std::size_t rank)>& ns) {
     overlapped.compute(ns);
     naive.compute(ns);
@@ -79,14 +79,14 @@ Expected expected_of(const Scenario& scenario, const TrainingOfRank& training,
   compute([](std::size_t) { return kForward; });
   for (const Seen* ready : step.ready) {
     compute([&](std::size_t rank) {
-      return backward_ns(scenario, ready->index, static_cast<int>(rank), world_size);
+      return backward_ns(timing, ready->index, static_cast<int>(rank), world_size);
     });
     const std::int64_t launched = overlapped.launch();
     const std::int64_t ends = overlapped.carry(c10d::OpType::ALLREDUCE, bytes_of(*ready), launched);
     if (step.ready.size() < 10) {
       derivation << "\n    layer " << ready->index << ": launched everywhere at " << launched
                  << ", costs "
-                 << cost_ns(scenario.network, c10d::OpType::ALLREDUCE, bytes_of(*ready), world_size)
+                 << cost_ns(timing.network, c10d::OpType::ALLREDUCE, bytes_of(*ready), world_size)
                  << ", ends at " << ends;
     }
   }
@@ -111,16 +111,16 @@ std::string diagnosis(std::int64_t took, const Expected& expected) {
                "inside backward, or more is communicated than the gradients";
 }
 
-Finding wrong_times(const Evidence& evidence, const Scenario& scenario) {
+Finding wrong_times(const Evidence& evidence, const TimingCase& timing) {
   const int world_size = evidence.world.ranks;
-  if (world_size == 1 && scenario.network.launch_overhead_ns > 0) {
+  if (world_size == 1 && timing.network.launch_overhead_ns > 0) {
     return "";  // a single rank need not launch anything
   }
   const ComputeCost cost =
-      compute_cost(kForward, [&scenario, world_size](std::int64_t layer, int rank) {
-        return backward_ns(scenario, layer, rank, world_size);
+      compute_cost(kForward, [&timing, world_size](std::int64_t layer, int rank) {
+        return backward_ns(timing, layer, rank, world_size);
       });
-  const VirtualTime time(evidence, scenario.network, cost);
+  const VirtualTime time(evidence, timing.network, cost);
   const TrainingsByModel& trainings = trainings_in(evidence);
   const TrainingOfRank& training = trainings.at(0).at(0);
   Finding found;
@@ -130,12 +130,12 @@ Finding wrong_times(const Evidence& evidence, const Scenario& scenario) {
     if (!step.ended || accumulates || step.ready.empty()) {
       continue;
     }
-    const Expected expected = expected_of(scenario, training, step, world_size);
+    const Expected expected = expected_of(timing, training, step, world_size);
     const std::int64_t took = time.step_ns(number);
     if (took != expected.overlapped) {
       std::ostringstream text;
       text << "step " << number << " took " << took << " virtual ns, and should take "
-           << expected.overlapped << " (" << scenario.name
+           << expected.overlapped << " (" << timing.name
            << ")\n  diagnosis: " << diagnosis(took, expected)
            << "\n  the chain:" << expected.derivation << "\n  naive DDP would take "
            << expected.naive;
@@ -151,8 +151,8 @@ Finding wrong_times(const Evidence& evidence, const Scenario& scenario) {
 
 Finding steps_take_the_chain(const Evidence& evidence) {
   Finding found;
-  for (const Scenario& scenario : scenarios()) {
-    found = found.empty() ? wrong_times(evidence, scenario) : found;
+  for (const TimingCase& timing : timing_cases()) {
+    found = found.empty() ? wrong_times(evidence, timing) : found;
   }
   return found;
 }

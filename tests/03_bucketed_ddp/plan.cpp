@@ -14,8 +14,8 @@
 #include "ddp/backends/tensor_names.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
-#include "support/body.h"
 #include "support/grading.h"
+#include "support/scenario.h"
 #include "support/settings.h"
 #include "support/training_evidence.h"
 

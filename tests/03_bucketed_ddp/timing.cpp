@@ -5,17 +5,17 @@
 #include <iomanip>
 #include <sstream>
 
-#include "bodies.h"
 #include "buckets.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/peers/reducer_peer.h"
 #include "ddp/referee/client.h"
 #include "ddp/simulation/virtual_time.h"
+#include "scenarios.h"
 #include "support/chain.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
-#include "support/training_bodies.h"
 #include "support/training_claims.h"
+#include "support/training_scenarios.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 
@@ -107,7 +107,7 @@ constexpr std::int64_t kLayers = 64;
 constexpr std::int64_t kLayerBytes = 1024;
 constexpr double kBeta = 1.0;
 
-Body step_of_64_layers(std::int64_t layers_in_bucket, int ranks) {
+Scenario step_of_64_layers(std::int64_t layers_in_bucket, int ranks) {
   const BucketedDdpOptions options{.cap_bytes = layers_in_bucket * kLayerBytes};
   return {"64 layers, " + std::to_string(layers_in_bucket) + " in a bucket, " +
               std::to_string(ranks) + " ranks",
@@ -172,7 +172,7 @@ const GradedTest kUShape{
              "too many?"},
     [] {
       for (const int ranks : {2, 4}) {
-        std::vector<Body> sweep;
+        std::vector<Scenario> sweep;
         for (std::int64_t layers = 1; layers <= kLayers; layers *= 2) {
           sweep.push_back(step_of_64_layers(layers, ranks));
         }
@@ -224,7 +224,7 @@ std::vector<Layer> layers_for_the_reducer() {
 
 constexpr int kLastStep = 2;  // the Reducer has rebuilt its buckets by then
 
-Body ours(std::int64_t cap, int ranks) {
+Scenario ours(std::int64_t cap, int ranks) {
   return {"24 layers, cap " + std::to_string(cap) + ", " + std::to_string(ranks) + " ranks",
           {.ranks = ranks},
           [cap](Client& client) {
@@ -238,22 +238,22 @@ Body ours(std::int64_t cap, int ranks) {
           "never_slower_than_the_reducer"};
 }
 
-Body reducers(std::int64_t cap, int ranks) {
+Scenario reducers(std::int64_t cap, int ranks) {
   const Factory make = [cap](Client&, const std::vector<at::Tensor>& parameters,
                              const std::vector<at::Tensor>&, const ProcessGroupPtr& group) {
     return std::make_unique<ReducerAsSynchronizer>(parameters, group, cap);
   };
-  Body body = ours(cap, ranks);
-  body.name += ", by c10d::Reducer";
-  body.world.hold = false;  // it waits in backward
-  body.run = [make](Client& client) {
+  Scenario scenario = ours(cap, ranks);
+  scenario.name += ", by c10d::Reducer";
+  scenario.world.hold = false;  // it waits in backward
+  scenario.run = [make](Client& client) {
     Training training(client, {.layers = layers_for_the_reducer()}, make);
     training.construct();
     for (int step = 0; step <= kLastStep; ++step) {
       training.step();
     }
   };
-  return body;
+  return scenario;
 }
 
 std::int64_t last_step_ns(const Evidence& evidence, const NetworkModel& network) {

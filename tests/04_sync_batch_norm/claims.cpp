@@ -3,7 +3,7 @@
 #include <map>
 #include <string_view>
 
-#include "bodies.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/compare.h"
 #include "support/grading.h"
@@ -11,7 +11,7 @@
 #include "support/training_claims.h"
 #include "support/training_evidence.h"
 
-// What must be true of all that the ranks did, in every body.
+// What must be true of all that the ranks did, in every scenario.
 
 namespace ddp::testing {
 

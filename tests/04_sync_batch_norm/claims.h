@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "bodies.h"
 #include "ddp/referee/evidence.h"
+#include "scenarios.h"
 
 // The evidence of uses, sorted; what it should have been; and what must be true of it.
 
@@ -41,7 +41,7 @@ struct UseOnRank {
 /// One use on all ranks of its group, in the group's order; one rank's alone in evaluation.
 using Batch = std::vector<UseOnRank>;
 
-/// The uses of a body that all their ranks have ended, in order.
+/// The uses of a scenario that all their ranks have ended, in order.
 const std::vector<Batch>& batches_in(const Evidence& evidence);
 
 /// "rank 1, use 2 (training by the function, float32 [6, 3, 2] on rank 0; ...)".

@@ -2,9 +2,9 @@
 
 #include <sstream>
 
-#include "bodies.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/settings.h"
 
@@ -174,7 +174,7 @@ Finding little_is_kept(const Evidence& evidence) {
   return "";
 }
 
-std::vector<Body> memory() {
+std::vector<Scenario> memory() {
   const char* const test = "backward_keeps_no_more_than_the_input";
   return joined(
       {with_ranks({2}, "memory", test, keep_all), with_ranks({2}, "450 uses", test, many_uses)});

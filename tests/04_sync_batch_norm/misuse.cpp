@@ -3,7 +3,7 @@
 #include <sstream>
 #include <utility>
 
-#include "bodies.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/settings.h"
 #include "support/training.h"
@@ -175,11 +175,11 @@ void rank_1_fails(Uses& uses, bool in_forward) {
   use.output.reset();
 }
 
-std::vector<Body> lost_connections(const std::string& charged_to) {
-  std::vector<Body> bodies;
+std::vector<Scenario> lost_connections(const std::string& charged_to) {
+  std::vector<Scenario> scenarios;
   for (const bool in_forward : {true, false}) {
     const std::string what = in_forward ? "forward's collective" : "backward's collective";
-    bodies.push_back(body_of(what + " fails", 2, charged_to, [what, in_forward](Uses& uses) {
+    scenarios.push_back(scenario_of(what + " fails", 2, charged_to, [what, in_forward](Uses& uses) {
       Use& use = *uses.add({});
       expect_lost_connection(uses.client(), "a training step of which " + what + " fails", [&] {
         use.forward();
@@ -190,19 +190,19 @@ std::vector<Body> lost_connections(const std::string& charged_to) {
         use.end();  // with the running statistics of before
       }
     }));
-    bodies.back().world.failure = Failure{.step = 0, .operation = in_forward ? 0 : 1};
+    scenarios.back().world.failure = Failure{.step = 0, .operation = in_forward ? 0 : 1};
   }
-  return bodies;
+  return scenarios;
 }
 
 }  // namespace
 
-std::vector<Body> counts() {
+std::vector<Scenario> counts() {
   return with_ranks({2, 1, 3}, "too few values", "a_global_count_of_one_is_an_error_on_all_ranks",
                     too_few_values);
 }
 
-std::vector<Body> misuse() {
+std::vector<Scenario> misuse() {
   const char* const test = "errors_come_before_communication";
   return joined({with_ranks({1, 2}, "wrong arguments", test, wrong_arguments),
                  with_ranks({2}, "wrong modules", test, wrong_modules),

@@ -3,9 +3,9 @@
 #include <functional>
 #include <memory>
 
-#include "bodies.h"
-#include "support/body.h"
+#include "scenarios.h"
 #include "support/compare.h"
+#include "support/scenario.h"
 #include "support/settings.h"
 
 // The layer in a model trained with data parallelism.
@@ -108,7 +108,7 @@ std::vector<at::Tensor> train_alone(int ranks) {
 
 }  // namespace
 
-std::vector<Body> networks() {
+std::vector<Scenario> networks() {
   return with_ranks({2, 4}, "a network", "training_on_many_ranks_is_training_on_one",
                     train_together);
 }

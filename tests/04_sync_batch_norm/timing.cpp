@@ -4,12 +4,12 @@
 #include <functional>
 #include <sstream>
 
-#include "bodies.h"
 #include "claims.h"
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
+#include "scenarios.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
 #include "support/training_evidence.h"
@@ -106,10 +106,11 @@ Finding time_is_that_of_the_collectives(const Evidence& evidence) {
 }
 
 // Those in which all ranks go through the same uses, one after another.
-std::vector<Body> in_order() {
-  std::vector<Body> all = joined({plain(), upstreams(), shards(), modules()});
-  std::erase_if(
-      all, [](const Body& body) { return body.world.ranks == 1 || !body.world.subgroups.empty(); });
+std::vector<Scenario> in_order() {
+  std::vector<Scenario> all = joined({plain(), upstreams(), shards(), modules()});
+  std::erase_if(all, [](const Scenario& scenario) {
+    return scenario.world.ranks == 1 || !scenario.world.subgroups.empty();
+  });
   return all;
 }
 

@@ -14,11 +14,11 @@
 #include <string>
 #include <utility>
 
-#include "bodies.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
-#include "support/body.h"
+#include "scenarios.h"
 #include "support/calls.h"
+#include "support/scenario.h"
 #include "support/settings.h"
 #include "support/training.h"
 

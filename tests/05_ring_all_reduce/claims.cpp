@@ -1,12 +1,12 @@
 #include "claims.h"
 
-#include "bodies.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/grading.h"
 #include "support/training_claims.h"
 #include "support/training_evidence.h"
 
-// What must be true of all that the ranks did, in every body.
+// What must be true of all that the ranks did, in every scenario.
 
 namespace ddp::testing {
 
@@ -72,7 +72,7 @@ const GradedTest kPrint{
              "matters, not that of calling. A message may contain zeros: do you ever treat it as "
              "a C string?"},
     [] {
-      judge(printing_bodies(), all_of({wrong_printing, surroundings_are_left_alone}));
+      judge(printing_scenarios(), all_of({wrong_printing, surroundings_are_left_alone}));
     }};
 
 const GradedTest kReduceScatter{
@@ -85,7 +85,7 @@ const GradedTest kReduceScatter{
              "Compare the value that came out with sums of the ranks' values: whose contribution "
              "is missing, and in which step should it have been added?"},
     [] {
-      judge(bodies_of(Function::kReduceScatter), in_each_call(wrong_sum), taken_from_the_group);
+      judge(scenarios_of(Function::kReduceScatter), in_each_call(wrong_sum), taken_from_the_group);
     }};
 
 const GradedTest kAllGather{
@@ -97,7 +97,7 @@ const GradedTest kAllGather{
              "function of r and s, then look at what your code has for r = 0. A chunk that "
              "arrives replaces what was there: is anything added?"},
     [] {
-      judge(bodies_of(Function::kAllGather), in_each_call(wrong_gather), taken_from_the_group);
+      judge(scenarios_of(Function::kAllGather), in_each_call(wrong_gather), taken_from_the_group);
     }};
 
 const GradedTest kAllReduce{
@@ -111,7 +111,7 @@ const GradedTest kAllReduce{
              "Wrong for integers only: what do you divide, or convert? Wrong in a second group: "
              "which rank do you use, the process's or the group's?"},
     [] {
-      judge(joined({bodies_of(Function::kAllReduce), {many_calls()}}),
+      judge(joined({scenarios_of(Function::kAllReduce), {many_calls()}}),
             in_each_call(sums_of(/*strided=*/false)), taken_from_the_group);
     }};
 
@@ -123,7 +123,7 @@ const GradedTest kSameBits{
      .more = "Each element should be computed by one chain of ranks and then only copied. Which "
              "arithmetic happens on more than one rank? If the average is taken after the "
              "all-gather, does every rank do the same operation on the same bits?"},
-    [] { judge(all_bodies(), in_each_call(differing_bits), kWrongSums); }};
+    [] { judge(all_scenarios(), in_each_call(differing_bits), kWrongSums); }};
 
 const GradedTest kStorage{
     {.name = "the_result_is_in_the_callers_storage",
@@ -135,7 +135,7 @@ const GradedTest kStorage{
              "neighbour's elements changed. What does autograd say to a leaf that is written in "
              "place, and what shares its storage without being one?"},
     [] {
-      judge(all_bodies(), all_of({in_each_call(changed_tensor), surroundings_are_left_alone}),
+      judge(all_scenarios(), all_of({in_each_call(changed_tensor), surroundings_are_left_alone}),
             kSendsNothing);
     }};
 
@@ -148,7 +148,7 @@ const GradedTest kLayouts{
              "transposed: which element is the first of chunk 1? Then follow your copy to the "
              "last line of the function, on every path, errors excepted."},
     [] {
-      judge(bodies_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/true)),
+      judge(scenarios_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/true)),
             taken_from_the_group);
     }};
 
@@ -160,7 +160,7 @@ const GradedTest kRounding{
      .more = "Count the roundings of one element: N-1 additions, and one division. Are there "
              "more? Where is an average divided, and how often? Half precision is added in half "
              "or better, never by way of fewer digits."},
-    [] { judge(all_bodies(), in_each_call(too_much_rounding), kWrongSums); }};
+    [] { judge(all_scenarios(), in_each_call(too_much_rounding), kWrongSums); }};
 
 const GradedTest kMessages{
     {.name = "each_step_sends_one_chunk_to_the_right",
@@ -172,7 +172,7 @@ const GradedTest kMessages{
              "code, too? More messages: is something announced before it is sent? With one rank "
              "there is nothing to send."},
     [] {
-      judge(all_bodies(), in_each_call(wrong_messages));
+      judge(all_scenarios(), in_each_call(wrong_messages));
       judge({many_calls()}, messages_only);
     }};
 
@@ -186,8 +186,8 @@ const GradedTest kInFlight{
              "buffer that arrives become free again? Each handle is waited for once, those of "
              "sends too."},
     [] {
-      judge(all_bodies(), in_each_call(touched_in_flight), kSendsNothing);
-      judge(training_bodies_of_ring(kTrains), buffers_in_flight_are_left_alone);
+      judge(all_scenarios(), in_each_call(touched_in_flight), kSendsNothing);
+      judge(training_scenarios_of_ring(kTrains), buffers_in_flight_are_left_alone);
     }};
 
 const GradedTest kMemory{
@@ -199,7 +199,7 @@ const GradedTest kMemory{
              "vector of results? In which loop does it stand? How large is the largest chunk, and "
              "is the buffer made once a call or once a step?"},
     [] {
-      judge(all_bodies(), uses_much_memory, kSendsNothing);
+      judge(all_scenarios(), uses_much_memory, kSendsNothing);
       judge({many_calls()}, [](const Evidence& evidence) {
         return growth_in_steps(evidence, kCallsBetweenCounts);
       });
@@ -214,7 +214,7 @@ const GradedTest kTime{
              "tensors travel instead of chunks. A little more: an additional message, or one rank "
              "that waits for its send before it posts its recv. On which rank does the chain of "
              "messages break first?"},
-    [] { judge(all_bodies(), wrong_time, kSendsNothing); }};
+    [] { judge(all_scenarios(), wrong_time, kSendsNothing); }};
 
 const GradedTest kTraining{
     {.name = kTrains,
@@ -224,7 +224,7 @@ const GradedTest kTraining{
      .more = "If all_reduce_gives_every_rank_the_sum_or_average passes, look at what is special "
              "about gradients: small ones with fewer elements than ranks, parameters that require "
              "a gradient, many calls in a row. What would be left over from one call in the next?"},
-    [] { judge(training_bodies_of_ring(kTrains), ring_trains(), taken_from_the_group); }};
+    [] { judge(training_scenarios_of_ring(kTrains), ring_trains(), taken_from_the_group); }};
 
 const GradedTest kErrors{
     {.name = "bad_arguments_are_refused_before_any_message",
@@ -236,7 +236,7 @@ const GradedTest kErrors{
              "op included. Are the checks before the early return for one rank, and before the "
              "one for no elements? Which ranks would wait if only this one throws?"},
     [] {
-      judge(misuse_bodies(), all_of({misuse_is_refused, wrong_after_an_error}));
+      judge(misuse_scenarios(), all_of({misuse_is_refused, wrong_after_an_error}));
     }};
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "bodies.h"
+#include "scenarios.h"
 
-// What the ranks of a body said about its calls, call by call; and what must be true of that.
+// What the ranks of a scenario said about its calls, call by call; and what must be true of that.
 
 namespace ddp::testing {
 
@@ -94,7 +94,7 @@ Finding wrong_time(const Evidence& evidence);
 Finding wrong_printing(const Evidence& evidence);
 
 /// Gradients averaged by the ring, for several models; the graded test that is charged with them.
-std::vector<Body> training_bodies_of_ring(const std::string& charged_to);
+std::vector<Scenario> training_scenarios_of_ring(const std::string& charged_to);
 Predicate ring_trains();
 
 /// The chunks of a call's tensor, in bytes.

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "bodies.h"
 #include "claims.h"
+#include "scenarios.h"
 
 // How much memory a call takes beside the tensor.
 

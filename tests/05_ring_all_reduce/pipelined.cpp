@@ -3,11 +3,11 @@
 #include <iomanip>
 #include <sstream>
 
-#include "bodies.h"
 #include "claims.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/referee/client.h"
 #include "ddp/simulation/virtual_time.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
@@ -21,12 +21,12 @@ namespace {
 
 constexpr const char* kPipeliningTest = "pipelined_ring_beside_gloos_all_reduce";
 
-Body of_calls(const std::string& name, int ranks, const std::vector<RingCall>& calls) {
+Scenario of_calls(const std::string& name, int ranks, const std::vector<RingCall>& calls) {
   return calling(to_string(Function::kPipelined) + ", " + name, {.ranks = ranks}, calls,
                  kPipeliningTest, with_ranks({}, ranks));
 }
 
-Body pipelined(int ranks) {
+Scenario pipelined(int ranks) {
   constexpr std::int64_t kWhole = std::int64_t{1} << 40;  // no chunk is larger than one segment
   std::vector<RingCall> calls;
   const auto add = [&](std::int64_t segment_bytes, RingCall call) {
@@ -45,7 +45,7 @@ Body pipelined(int ranks) {
   return of_calls("the pipelined ring, " + on_ranks(ranks), ranks, calls);
 }
 
-Body wrong_segments() {
+Scenario wrong_segments() {
   return {"the pipelined ring, segments of no size",
           {},
           [](Client& client) {
@@ -60,7 +60,7 @@ Body wrong_segments() {
 }
 
 // One call, of a megabyte by 4 ranks, with the segments that it has by default.
-Body a_megabyte() {
+Scenario a_megabyte() {
   const RingCall call{.function = Function::kPipelined,
                       .elements = 1 << 18,
                       .segment_bytes = PipelinedRingOptions().segment_bytes};

@@ -7,10 +7,10 @@
 #include <sstream>
 #include <streambuf>
 
-#include "bodies.h"
 #include "claims.h"
-#include "support/body.h"
+#include "scenarios.h"
 #include "support/calls.h"
+#include "support/scenario.h"
 
 // The warm-up: what ranks write, and in which order.
 
@@ -51,7 +51,7 @@ at::Tensor as_tensor(const std::string& text) {
   return at::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
 }
 
-Body printing(int ranks) {
+Scenario printing(int ranks) {
   return {"printing, " + on_ranks(ranks),
           {.ranks = ranks},
           [](Client& client) {
@@ -68,7 +68,7 @@ Body printing(int ranks) {
           with_ranks({}, ranks)};
 }
 
-Body printing_in_groups() {
+Scenario printing_in_groups() {
   return {"printing in several groups",
           {.ranks = 4, .subgroups = {{3, 1, 0}, {1, 2}}},
           [](Client& client) {
@@ -241,7 +241,7 @@ void RingCaller::print(const std::string& message, GroupIndex group) {
   client_.value("text", as_tensor(buffer.text()));
 }
 
-std::vector<Body> printing_bodies() {
+std::vector<Scenario> printing_scenarios() {
   return joined({for_ranks({2, 1, 3, 4, 8}, printing), {printing_in_groups()}});
 }
 

@@ -8,14 +8,14 @@
 #include <limits>
 #include <optional>
 
-#include "bodies.h"
 #include "ddp/balanced_split.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
-#include "support/body.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/compare.h"
+#include "support/scenario.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "05_ring_all_reduce/ring_all_reduce.h"
-#include "bodies.h"
 #include "claims.h"
-#include "support/toy_bodies.h"
+#include "scenarios.h"
+#include "support/toy_scenarios.h"
 
 // The purpose of the ring: a model's gradients.
 
@@ -66,15 +66,15 @@ const ToyModels kModels = {{ToyKind::kMlp, ToyKind::kTiedWeights, ToyKind::kRank
 
 }  // namespace
 
-std::vector<Body> training_bodies_of_ring(const std::string& charged_to) {
-  std::vector<Body> all;
+std::vector<Scenario> training_scenarios_of_ring(const std::string& charged_to) {
+  std::vector<Scenario> all;
   for (const auto& [ranks, flat] : {std::pair(2, false), {1, true}, {3, true}}) {
     const Factory ring = [flat = flat](Client&, const std::vector<at::Tensor>& parameters,
                                        const std::vector<at::Tensor>&,
                                        const ProcessGroupPtr& group) {
       return std::make_unique<RingSynchronizer>(parameters, group, flat);
     };
-    all.push_back(toy_body(ranks, kModels, ring, charged_to));
+    all.push_back(toy_scenario(ranks, kModels, ring, charged_to));
     all.back().rare = with_ranks({}, ranks);  // whatever the models are: the ring sees tensors
     all.back().name += flat ? ", gradients in one buffer" : ", each gradient in its own tensor";
   }

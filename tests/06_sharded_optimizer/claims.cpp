@@ -1,14 +1,14 @@
 #include "claims.h"
 
-#include "bodies.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/grading.h"
 #include "support/settings.h"
-#include "support/toy_bodies.h"
-#include "support/training_bodies.h"
+#include "support/toy_scenarios.h"
 #include "support/training_claims.h"
+#include "support/training_scenarios.h"
 
-// What must be true of all that the ranks did, in every body.
+// What must be true of all that the ranks did, in every scenario.
 
 namespace ddp::testing {
 
@@ -23,9 +23,9 @@ Predicate worded(const Predicate& holds) {
 }
 
 // In this stage's words.
-void judge_worded(const std::vector<Body>& bodies, const Predicate& holds,
+void judge_worded(const std::vector<Scenario>& scenarios, const Predicate& holds,
                   const Predicate& unless = nullptr) {
-  judge(bodies, worded(holds), worded(unless));
+  judge(scenarios, worded(holds), worded(unless));
 }
 
 // kEnd says of the simplest steps where they end, and what is wrong there is no other test's mistake.

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "support/body.h"
+#include "support/scenario.h"
 #include "support/training_evidence.h"
 
 // What must be true of each step: what is launched for which bucket, and when; and of values. Each

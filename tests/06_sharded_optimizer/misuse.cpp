@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "bodies.h"
 #include "ddp/referee/client.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/memory_account.h"
 #include "support/settings.h"
-#include "support/training_bodies.h"
+#include "support/training_scenarios.h"
 
-// Bodies for errors, lifetime and memory.
+// Scenarios for errors, lifetime and memory.
 
 namespace ddp::testing {
 
@@ -148,14 +148,14 @@ void count_memory(Client& client, const ShardedOptimizerOptions& options) {
 
 }  // namespace
 
-std::vector<Body> misuse() {
+std::vector<Scenario> misuse() {
   const SynchronizerUnderTest& some = subject({.options = {.cap_bytes = kSome}});
-  std::vector<Body> all =
-      joined({misuse_bodies(some), second_backward_bodies(some),
-              misuse_bodies(subject({.options = {.cap_bytes = kSome, .overlap = false}},
-                                    "without overlap: "))});
-  for (Body& body : all) {
-    body.name = in_own_words(body.name);
+  std::vector<Scenario> all =
+      joined({misuse_scenarios(some), second_backward_scenarios(some),
+              misuse_scenarios(subject({.options = {.cap_bytes = kSome, .overlap = false}},
+                                       "without overlap: "))});
+  for (Scenario& scenario : all) {
+    scenario.name = in_own_words(scenario.name);
   }
   all.push_back({"wrong caps and factories", {}, construct_wrongly, kErrorsTest});
   all.push_back({"wrong calls", {}, call_wrongly, kErrorsTest});
@@ -171,13 +171,13 @@ std::vector<Body> misuse() {
   return all;
 }
 
-std::vector<Body> destruction() {
-  return destruction_bodies(subject({.options = {.cap_bytes = kSome}}));
+std::vector<Scenario> destruction() {
+  return destruction_scenarios(subject({.options = {.cap_bytes = kSome}}));
 }
 
-std::vector<Body> memory() {
+std::vector<Scenario> memory() {
   constexpr std::int64_t kLayer = 64 * 60 * 4;
-  std::vector<Body> all;
+  std::vector<Scenario> all;
   for (const ShardedOptimizerOptions& options : {ShardedOptimizerOptions{.cap_bytes = kLayer},
                                                  {.cap_bytes = 2 * kLayer},
                                                  {.cap_bytes = kOne},

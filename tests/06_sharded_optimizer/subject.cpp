@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "bodies.h"
 #include "ddp/bucket_plan.h"
 #include "ddp/referee/access_watch.h"
+#include "scenarios.h"
 
 namespace ddp::testing {
 

@@ -1,9 +1,9 @@
-#include "bodies.h"
 #include "claims.h"
 #include "ddp/simulation/virtual_time.h"
+#include "scenarios.h"
 #include "support/chain.h"
 #include "support/grading.h"
-#include "support/training_bodies.h"
+#include "support/training_scenarios.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 

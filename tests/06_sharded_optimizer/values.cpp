@@ -4,8 +4,8 @@
 #include <cmath>
 #include <map>
 
-#include "bodies.h"
 #include "claims.h"
+#include "scenarios.h"
 #include "support/compare.h"
 #include "support/norm.h"
 #include "support/training_claims.h"

@@ -6,10 +6,10 @@
 
 #include "07_fully_sharded/fully_sharded.h"
 #include "ddp/referee/client.h"
-#include "support/body.h"
+#include "support/scenario.h"
 
 // What the ranks train in this stage: a model and its steps as data, so that a claim can work out what
-// must come of it; and the bodies that do.
+// must come of it; and the scenarios that do.
 
 namespace ddp::testing {
 
@@ -81,7 +81,7 @@ bool gathers_in_vain(const Case& one);
 bool accumulates(const Case& one);  // has a pass inside NoSync
 bool clips(const Case& one);
 
-/// The case that a body's evidence is of.
+/// The case that a scenario's evidence is of.
 const Case& case_of(const Evidence& evidence);
 
 /// The values that a rank gives to construction; rank 0's are everybody's afterwards.
@@ -105,15 +105,15 @@ std::vector<Unit> units_of(Client& client, const Case& one, int rank, const How*
 std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& units, int ranks,
                                   int place);
 
-/// The bodies of the cases that `which` is true of. Evidence, beside operations:
+/// The scenarios of the cases that `which` is true of. Evidence, beside operations:
 ///
 ///     facts    "case"; "forward" and "backward" of the unit `index`, when its function begins and
 ///              before its own backward; "pass" when one begins (`number`: whether it is inside NoSync)
 ///     values   "output" of each pass; after finish() "gradient" of each shard, and "norm"; after the
 ///              optimizer's step "shard"; all by unit
-std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which);
+std::vector<Scenario> scenarios_of_cases(const std::function<bool(const Case&)>& which);
 
 /// The same as far as construction goes, so that whoever has written no more is judged on it.
-std::vector<Body> constructions_of_cases(const std::function<bool(const Case&)>& which);
+std::vector<Scenario> constructions_of_cases(const std::function<bool(const Case&)>& which);
 
 }  // namespace ddp::testing

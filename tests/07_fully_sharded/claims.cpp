@@ -1,23 +1,23 @@
 #include "claims.h"
 
-#include "bodies.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/grading.h"
 #include "support/settings.h"
 #include "support/training_claims.h"
 
-// What must be true of all that the ranks did, in every body.
+// What must be true of all that the ranks did, in every scenario.
 
 namespace ddp::testing {
 
 namespace {
 
-std::vector<Body> training() {
-  return bodies_of_cases([](const Case& one) { return !accumulates(one) && !clips(one); });
+std::vector<Scenario> training() {
+  return scenarios_of_cases([](const Case& one) { return !accumulates(one) && !clips(one); });
 }
 
 // Units of each kind. What a unit's steps are like is nothing to its construction.
-std::vector<Body> constructions() {
+std::vector<Scenario> constructions() {
   return constructions_of_cases([](const Case& one) {
     return one.steps.size() > 1 && one.options.prefetch == 1 && !one.options.keep_last &&
            !accumulates(one) && !clips(one) && is_determined(one);
@@ -25,7 +25,7 @@ std::vector<Body> constructions() {
 }
 
 // Of which the header says where each all-gather comes.
-std::vector<Body> determined() { return bodies_of_cases(is_determined); }
+std::vector<Scenario> determined() { return scenarios_of_cases(is_determined); }
 
 Finding nothing_grows_in_steps(const Evidence& evidence) {
   return growth_in_steps(evidence, kStepsBetweenCounts);
@@ -93,9 +93,9 @@ const GradedTest kCount{
              "over? Too few: is one still whole that should have been let go when its function"
              " returned? Another size: is it the whole padded unit?"},
     [] {
-      judge(
-          bodies_of_cases([](const Case& one) { return is_determined(one) && !accumulates(one); }),
-          all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));
+      judge(scenarios_of_cases(
+                [](const Case& one) { return is_determined(one) && !accumulates(one); }),
+            all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));
     }};
 
 const GradedTest kOrder{
@@ -179,7 +179,7 @@ const GradedTest kAccumulation{
              "units have one when finish() comes, and no backward outside the scope has reduced "
              "it?"},
     [] {
-      judge(bodies_of_cases(accumulates),
+      judge(scenarios_of_cases(accumulates),
             all_of({no_sync_reduces_nothing, each_gradient_is_reduced, values_too()}));
     }};
 
@@ -194,8 +194,9 @@ const GradedTest kNorm{
              "Does the padding add anything? Which dtype do you name, and which do you change for "
              "everybody?"},
     [] {
-      judge(bodies_of_cases(clips), all_of({where_construction_is_right(norm_is_that_of_all_units),
-                                            values_too(), clipping_leaves_surroundings_alone}));
+      judge(scenarios_of_cases(clips),
+            all_of({where_construction_is_right(norm_is_that_of_all_units), values_too(),
+                    clipping_leaves_surroundings_alone}));
     }};
 
 const GradedTest kStates{

@@ -2,9 +2,9 @@
 
 #include <limits>
 
-#include "bodies.h"
 #include "cases.h"
 #include "ddp/referee/client.h"
+#include "scenarios.h"
 #include "support/calls.h"
 
 // Errors, and the end of a model.
@@ -207,14 +207,14 @@ void one_after_the_other(Client& client) {
 
 }  // namespace
 
-std::vector<Body> misuse() {
+std::vector<Scenario> misuse() {
   return {{"wrong arguments", {.hold = false}, construct_wrongly, kErrorsTest},
           {"wrong calls", {.hold = false}, call_wrongly, kErrorsTest},
           {"states of other models", {.hold = false}, load_wrongly, kErrorsTest},
           {"whole parameters of other models", {.hold = false}, load_whole_wrongly, kErrorsTest}};
 }
 
-std::vector<Body> destruction() {
+std::vector<Scenario> destruction() {
   return {
       {"a graph outlives its model", {.hold = false}, destroy_with_a_graph, kDestructionTest},
       {"450 models, one after the other", {.hold = false}, one_after_the_other, kDestructionTest}};

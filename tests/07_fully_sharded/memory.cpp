@@ -4,9 +4,9 @@
 #include <optional>
 #include <stdexcept>
 
-#include "bodies.h"
 #include "cases.h"
 #include "ddp/referee/client.h"
+#include "scenarios.h"
 #include "support/memory_account.h"
 #include "support/training_claims.h"
 
@@ -161,8 +161,8 @@ void account_for_exceptions(Client& client) {
 
 }  // namespace
 
-std::vector<Body> memory() {
-  std::vector<Body> all;
+std::vector<Scenario> memory() {
+  std::vector<Scenario> all;
   const auto add = [&](const std::string& name, const FullyShardedOptions& options, Loop loop,
                        int steps) {
     all.push_back({"memory: " + name,

@@ -2,10 +2,10 @@
 
 #include <limits>
 
-#include "bodies.h"
 #include "cases.h"
 #include "ddp/flat_layout.h"
 #include "ddp/referee/client.h"
+#include "scenarios.h"
 #include "support/calls.h"
 #include "support/compare.h"
 #include "support/training_evidence.h"
@@ -179,8 +179,8 @@ void compare(Client& client, const std::string& what, const std::vector<at::Tens
   }
 }
 
-std::vector<Body> states() {
-  std::vector<Body> all;
+std::vector<Scenario> states() {
+  std::vector<Scenario> all;
   for (const int small : {2, 3, 1}) {
     const Case one = small == 3 ? in_float64() : kSaved;
     all.push_back({"states of " + std::to_string(small) + " and four ranks",

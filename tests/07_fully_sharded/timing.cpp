@@ -99,7 +99,7 @@ const GradedTest kStepTime{
              " for the one that is needed, launching ahead after the wait, waiting for a "
              "reduce-scatter at once."},
     [] {
-      judge(bodies_of_cases(is_timed), steps_take_the_chain,
+      judge(scenarios_of_cases(is_timed), steps_take_the_chain,
             all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));
     }};
 

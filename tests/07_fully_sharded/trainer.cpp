@@ -11,9 +11,9 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "ddp/storage.h"
-#include "support/body.h"
 #include "support/calls.h"
 #include "support/compare.h"
+#include "support/scenario.h"
 
 namespace ddp::testing {
 
@@ -268,29 +268,29 @@ std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& un
   return chunks;
 }
 
-std::vector<Body> constructions_of_cases(const std::function<bool(const Case&)>& which) {
-  std::vector<Body> bodies = bodies_of_cases(which);
-  for (Body& body : bodies) {
-    const Case& one = *std::ranges::find(cases(), body.name, &Case::name);
-    body.name = "construction: " + body.name;
-    body.run = [&one](Client& client) { Trainer(client, one).construct_alone(); };
-    body.charged_to = "construction_leaves_a_chunk_of_rank_0";
+std::vector<Scenario> constructions_of_cases(const std::function<bool(const Case&)>& which) {
+  std::vector<Scenario> scenarios = scenarios_of_cases(which);
+  for (Scenario& scenario : scenarios) {
+    const Case& one = *std::ranges::find(cases(), scenario.name, &Case::name);
+    scenario.name = "construction: " + scenario.name;
+    scenario.run = [&one](Client& client) { Trainer(client, one).construct_alone(); };
+    scenario.charged_to = "construction_leaves_a_chunk_of_rank_0";
   }
-  return bodies;
+  return scenarios;
 }
 
-std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which) {
-  std::vector<Body> bodies;
+std::vector<Scenario> scenarios_of_cases(const std::function<bool(const Case&)>& which) {
+  std::vector<Scenario> scenarios;
   for (const Case& one : cases()) {
     if (which(one)) {
       const World world = {.ranks = one.ranks, .subgroups = one.subgroups, .hold = false};
       Rare rare = rare_of(world);
       rare.insert(one.rare.begin(), one.rare.end());
-      bodies.push_back({one.name, world, [&one](Client& client) { Trainer(client, one).run(); },
-                        one.charged_to, rare});
+      scenarios.push_back({one.name, world, [&one](Client& client) { Trainer(client, one).run(); },
+                           one.charged_to, rare});
     }
   }
-  return bodies;
+  return scenarios;
 }
 
 }  // namespace ddp::testing

@@ -384,7 +384,8 @@ TEST(RankOutput, StackFramesMayHaveSpacesInTheModule) {
 TEST(RankOutput, MissingSymbolIsNamed) {
   EXPECT_EQ(explain_exit(127, "x: symbol lookup error: y: undefined symbol: _ZN3ddp1fEi\n"),
             "the stage does not define ddp::f(int), which its header declares");
-  EXPECT_EQ(explain_exit(3, ""), "something called exit(3) before the body had returned");
+  EXPECT_EQ(explain_exit(3, ""),
+            "something called exit(3) before the rank's function had returned");
 }
 
 TEST(RankOutput, ALongNameIsFolded) {
@@ -393,7 +394,7 @@ TEST(RankOutput, ALongNameIsFolded) {
   EXPECT_EQ(places[0], std::string(120, 'x') + "...");
 }
 
-std::string described(const RankBody& body) {
+std::string described(const RankFunction& body) {
   return run_plain_ranks({.world_size = 1}, body).describe();
 }
 

@@ -1,4 +1,4 @@
-// What a failure of a graded test shows, and how many bodies are judged.
+// What a failure of a graded test shows, and how many scenarios are judged.
 #include <ATen/ATen.h>
 #include <dlfcn.h>
 #include <gtest/gtest-spi.h>
@@ -13,15 +13,15 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
 #include "harness/checks.h"
-#include "support/body.h"
 #include "support/run_output.h"
+#include "support/scenario.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
 
 namespace {
 
-// Any library that can be loaded will do in the place of a stage's: the bodies here call none.
+// Any library that can be loaded will do in the place of a stage's: the scenarios here call none.
 class Judge : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -32,7 +32,7 @@ class Judge : public ::testing::Test {
   void TearDown() override { settings().stage_library.clear(); }
 };
 
-Body printing_body(const std::string& name) {
+Scenario printing_scenario(const std::string& name) {
   const auto run = [](Client& client) {
     std::cout << "cout of rank " << client.rank() << "\n";
     std::printf("printf of rank %d\n", client.rank());
@@ -42,33 +42,33 @@ Body printing_body(const std::string& name) {
 
 TEST_F(Judge, AFailureShowsWhatItsRankPrinted) {
   EXPECT_NONFATAL_FAILURE(
-      judge({printing_body("prints")}, [](const Evidence&) { return "rank 1, step 0: wrong"; }),
+      judge({printing_scenario("prints")}, [](const Evidence&) { return "rank 1, step 0: wrong"; }),
       "rank 1, step 0: wrong\nrank 1 printed:\n    | cout of rank 1\n    | printf of rank 1\n");
 }
 
 TEST_F(Judge, APassedBodysPrintsAreKeptForVerbose) {
   ::testing::internal::CaptureStdout();
-  judge({printing_body("prints and passes")}, [](const Evidence&) { return ""; });
+  judge({printing_scenario("prints and passes")}, [](const Evidence&) { return ""; });
   const std::string output = ::testing::internal::GetCapturedStdout();
   expect_contains(output, "rank 0 in \"prints and passes\":\ncout of rank 0\n");
   expect_contains(output, "printf of rank 1\n");
 }
 
-// What it does after its body, to show that it lives, is nothing that a student has written.
+// What it does after its scenario, to show that it lives, is nothing that a student has written.
 TEST_F(Judge, ARankThatHasReturnedIsSaidToHave) {
   const auto run = [](Client& client) {
     if (client.rank() == 0) {
       all_reduce(at::zeros({2}), make_group(client.shared_from_this()));
     }
   };
-  const Body body = {
+  const Scenario scenario = {
       .name = "rank 1 does not join", .run = run, .charged_to = "ARankThatHasReturnedIsSaidToHave"};
-  EXPECT_NONFATAL_FAILURE(judge({body}, [](const Evidence&) { return ""; }),
+  EXPECT_NONFATAL_FAILURE(judge({scenario}, [](const Evidence&) { return ""; }),
                           "last seen: has returned; no operation launched");
 }
 
 // Four all-reduces: whether the callback of each one's future ran before wait() returned.
-Body body_with_callbacks() {
+Scenario scenario_with_callbacks() {
   const auto run = [](Client& client) {
     const ProcessGroupPtr group = make_group(client.shared_from_this());
     for (int i = 0; i < 4; ++i) {
@@ -86,7 +86,7 @@ Body body_with_callbacks() {
 
 TEST_F(Judge, AFailureHasTheShortestScheduleThatShowsIt) {
   EXPECT_NONFATAL_FAILURE(
-      judge({body_with_callbacks()},
+      judge({scenario_with_callbacks()},
             [](const Evidence& evidence) {
               return std::ranges::any_of(evidence.of[1],
                                          [](const Seen& seen) {
@@ -104,11 +104,12 @@ TEST_F(Judge, AFailureHasTheShortestScheduleThatShowsIt) {
 }
 
 // The messages of a claim that holds on two ranks alone.
-std::vector<std::string> failures_in(const std::vector<Body>& bodies) {
+std::vector<std::string> failures_in(const std::vector<Scenario>& scenarios) {
   using Reporter = ::testing::ScopedFakeTestPartResultReporter;
   ::testing::TestPartResultArray failures;
   const Reporter reporter(Reporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
-  judge(bodies, [](const Evidence& evidence) { return evidence.world.ranks == 2 ? "" : "wrong"; });
+  judge(scenarios,
+        [](const Evidence& evidence) { return evidence.world.ranks == 2 ? "" : "wrong"; });
   std::vector<std::string> texts;
   for (int i = 0; i < failures.size(); ++i) {
     const std::string_view text = failures.GetTestPartResult(i).message();
@@ -118,16 +119,16 @@ std::vector<std::string> failures_in(const std::vector<Body>& bodies) {
   return texts;
 }
 
-Body body_on(int ranks, const std::string& name, const Rare& rare) {
-  Body body = printing_body(name);
-  body.world.ranks = ranks;
-  body.rare = rare;
-  return body;
+Scenario scenario_on(int ranks, const std::string& name, const Rare& rare) {
+  Scenario scenario = printing_scenario(name);
+  scenario.world.ranks = ranks;
+  scenario.rare = rare;
+  return scenario;
 }
 
-TEST_F(Judge, TheBodyWithTheLeastThatIsRareIsNamed) {
-  const auto texts = failures_in({body_on(3, "two rare things", {"one", "two"}),
-                                  body_on(2, "holds", {}), body_on(3, "nothing rare", {})});
+TEST_F(Judge, TheScenarioWithTheLeastThatIsRareIsNamed) {
+  const auto texts = failures_in({scenario_on(3, "two rare things", {"one", "two"}),
+                                  scenario_on(2, "holds", {}), scenario_on(3, "nothing rare", {})});
   ASSERT_EQ(texts.size(), 1);
   EXPECT_TRUE(texts[0].starts_with("Failed\nin \"nothing rare\" (3 ranks): wrong")) << texts[0];
   EXPECT_TRUE(
@@ -136,20 +137,22 @@ TEST_F(Judge, TheBodyWithTheLeastThatIsRareIsNamed) {
 }
 
 TEST_F(Judge, EachRareThingHasAFailureThatNamesIt) {
-  const auto texts = failures_in(
-      {body_on(2, "ordinary", {}), body_on(3, "a rare thing", {"a rare thing"}),
-       body_on(3, "another", {"another"}), body_on(3, "both", {"a rare thing", "another"})});
+  const auto texts =
+      failures_in({scenario_on(2, "ordinary", {}), scenario_on(3, "a rare thing", {"a rare thing"}),
+                   scenario_on(3, "another", {"another"}),
+                   scenario_on(3, "both", {"a rare thing", "another"})});
   ASSERT_EQ(texts.size(), 2);
   EXPECT_TRUE(texts[0].ends_with("\nwhat is rare there: a rare thing")) << texts[0];
   EXPECT_TRUE(texts[1].ends_with("\nwhat is rare there: another")) << texts[1];
 }
 
-TEST_F(Judge, BrieflyTheFirstBodyThatBreaksAClaimIsEnough) {
-  const std::vector<Body> bodies = {body_on(3, "is wrong", {}), body_on(3, "is wrong, too", {})};
+TEST_F(Judge, BrieflyTheFirstScenarioThatBreaksAClaimIsEnough) {
+  const std::vector<Scenario> scenarios = {scenario_on(3, "is wrong", {}),
+                                           scenario_on(3, "is wrong, too", {})};
   settings().brief = true;
-  EXPECT_EQ(failures_in(bodies).at(0).find(" runs"), std::string::npos);
+  EXPECT_EQ(failures_in(scenarios).at(0).find(" runs"), std::string::npos);
   settings().brief = false;
-  expect_contains(failures_in(bodies).at(0), "holds in 0 of 2 runs");
+  expect_contains(failures_in(scenarios).at(0), "holds in 0 of 2 runs");
 }
 
 TEST(Prints, OfAnotherRankAreBetterThanNone) {

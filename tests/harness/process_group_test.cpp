@@ -173,7 +173,7 @@ ProcessGroupPtr shm_group(const RankContext& context) {
 
 // Even and odd world sizes, and a single rank. Four are more than the cores of some machines: those
 // that share memory sleep instead of spinning.
-void for_worlds(const RankBody& body) {
+void for_worlds(const RankFunction& body) {
   for (const int world_size : {1, 2, 3, 4}) {
     testing::expect_plain_ranks_pass({.world_size = world_size}, body);
   }

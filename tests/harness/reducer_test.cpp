@@ -12,7 +12,7 @@
 #include "support/compare.h"
 #include "support/ranks.h"
 #include "support/settings.h"
-#include "support/toy_bodies.h"
+#include "support/toy_scenarios.h"
 
 namespace ddp {
 namespace {

@@ -13,11 +13,11 @@
 
 namespace ddp {
 
-using RunBody = std::function<void(const std::shared_ptr<Client>&, const ProcessGroupPtr&)>;
+using RunScenario = std::function<void(const std::shared_ptr<Client>&, const ProcessGroupPtr&)>;
 
-inline Evidence run_as(const World& world, const RunBody& body) {
+inline Evidence run_as(const World& world, const RunScenario& scenario) {
   return run_refereed(world, {}, [&](Client& client, RankContext&) {
-    body(client.shared_from_this(), make_group(client.shared_from_this()));
+    scenario(client.shared_from_this(), make_group(client.shared_from_this()));
   });
 }
 

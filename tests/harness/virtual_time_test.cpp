@@ -27,11 +27,11 @@ const ComputeCost cost_of = [](const Seen& seen, int) {
   return seen.kind == EventKind::kCompute ? seen.number : 0;
 };
 
-using Body = std::function<void(Client&, const ProcessGroupPtr&)>;
+using Scenario = std::function<void(Client&, const ProcessGroupPtr&)>;
 
-Evidence run(const Body& body) {
+Evidence run(const Scenario& scenario) {
   return run_refereed({.hold = false}, {}, [&](Client& client, RankContext&) {
-    body(client, make_group(client.shared_from_this()));
+    scenario(client, make_group(client.shared_from_this()));
   });
 }
 
@@ -188,12 +188,12 @@ at::Tensor message() { return at::ones({40}); }
 
 // All ranks begin a step at once; its times are from there.
 struct PricedRun {
-  PricedRun(int ranks, const Body& body)
+  PricedRun(int ranks, const Scenario& scenario)
       : evidence(run_refereed({.ranks = ranks}, {},
                               [&](Client& client, RankContext&) {
                                 const auto group = make_group(client.shared_from_this());
                                 client.go_to({.phase = Phase::kCall, .step = 0});
-                                body(client, group);
+                                scenario(client, group);
                                 client.go_to({.phase = Phase::kSetup, .step = 0});
                               })),
         time(evidence, kNetwork, cost_of) {

@@ -12,7 +12,7 @@
 #include "ddp/referee/evidence.h"
 #include "support/finding.h"
 
-// Calls of a stage's code, within a body: what they throw, leave changed, and hold on to.
+// Calls of a stage's code, within a scenario: what they throw, leave changed, and hold on to.
 
 namespace ddp::testing {
 
@@ -72,7 +72,7 @@ class HeldMeter {
  public:
   explicit HeldMeter(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {}
 
-  /// Hands in facts "held: <what>". Three times in a body, for nothing_grows().
+  /// Hands in facts "held: <what>". Three times in a scenario, for nothing_grows().
   void count(Client& client) const;
 
  private:

@@ -10,12 +10,12 @@
 #include "ddp/referee/evidence.h"
 #include "ddp/simulation/virtual_time.h"
 
-// What is wrong in the evidence of a body.
+// What is wrong in the evidence of a scenario.
 
 namespace ddp::testing {
 
-/// What is rare about a body: a student who has not thought of it has made one slip, which shows in
-/// every body that has it, and costs the points of one test; see tools/grading/scoring/price.py. Most bodies have
+/// What is rare about a scenario: a student who has not thought of it has made one slip, which shows in
+/// every scenario that has it, and costs the points of one test; see tools/grading/scoring/price.py. Most scenarios have
 /// nothing rare, and those that have, one such thing, where more than one does not matter.
 using Rare = std::set<std::string>;
 
@@ -23,7 +23,7 @@ using Rare = std::set<std::string>;
 constexpr const char* kBytes = "bytes ";
 constexpr const char* kBytesAllowed = "bytes allowed";
 
-/// What is wrong in the evidence of a body, for the student; empty if nothing is.
+/// What is wrong in the evidence of a scenario, for the student; empty if nothing is.
 struct Finding {
   Finding() = default;
   Finding(const char* what) : text(what) {}
@@ -31,11 +31,11 @@ struct Finding {
   bool empty() const { return text.empty(); }
 
   std::string text;
-  /// What is rare about it, beside what is rare about the body.
+  /// What is rare about it, beside what is rare about the scenario.
   Rare rare = {};
-  /// What ranks have told, but of another place in the body.
+  /// What ranks have told, but of another place in the scenario.
   Rare elsewhere = {};
-  /// Whether the claim holds in the body without that.
+  /// Whether the claim holds in the scenario without that.
   bool holds_otherwise = false;
 
   // What a picture shows of it (support/picture.h).

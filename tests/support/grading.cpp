@@ -32,7 +32,7 @@ struct Notes {
   bool not_judged = false;
   std::vector<std::string> failures;
   std::vector<std::string> measured;
-  std::vector<std::string> bodies;
+  std::vector<std::string> scenarios;
   int runs_held = 0;
   int runs = 0;
   nlohmann::json broken = nlohmann::json::array();
@@ -70,11 +70,11 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
     }
   }
 
-  void body_ended() const { write_line({{"event", "body_ended"}}); }
+  void scenario_ended() const { write_line({{"event", "scenario_ended"}}); }
 
   void OnTestEnd(const ::testing::TestInfo& test) override {
     const auto& result = *test.result();
-    if (notes().runs == 0 && !result.Failed() && !result.Skipped() && !notes().bodies.empty()) {
+    if (notes().runs == 0 && !result.Failed() && !result.Skipped() && !notes().scenarios.empty()) {
       notes().not_judged = true;
       notes().failures = {"not judged: there is no run in which this can be seen"};
     }
@@ -84,7 +84,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
                 {"seconds", static_cast<double>(result.elapsed_time()) / 1e3},
                 {"failures", notes().failures},
                 {"measured", notes().measured},
-                {"bodies", notes().bodies},
+                {"scenarios", notes().scenarios},
                 {"runs", {notes().runs_held, notes().runs}},
                 {"broken", notes().broken},
                 {"picture", notes().picture}});
@@ -171,15 +171,15 @@ bool will_run(const std::string& test) {
   return false;
 }
 
-void note_body(const std::string& name) {
-  if (std::ranges::find(notes().bodies, name) == notes().bodies.end()) {
-    notes().bodies.push_back(name);
+void note_scenario(const std::string& name) {
+  if (std::ranges::find(notes().scenarios, name) == notes().scenarios.end()) {
+    notes().scenarios.push_back(name);
   }
 }
 
-void note_body_ended() {
+void note_scenario_ended() {
   if (record_writer() != nullptr) {
-    record_writer()->body_ended();
+    record_writer()->scenario_ended();
   }
 }
 
@@ -190,7 +190,7 @@ void note_runs(int holds, int judged) {
 
 void note_broken(const Broken& broken) {
   notes().broken.push_back(
-      {{"body", broken.body}, {"rare", broken.rare}, {"charged_to", broken.charged_to}});
+      {{"scenario", broken.scenario}, {"rare", broken.rare}, {"charged_to", broken.charged_to}});
 }
 
 void note_picture(nlohmann::json picture) { notes().picture = std::move(picture); }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "support/body.h"
+#include "support/scenario.h"
 
 namespace ddp::testing {
 
@@ -55,18 +55,18 @@ void note_not_judged(const std::string& why);
 /// Whether a test of this name is among those that run.
 bool will_run(const std::string& test);
 
-/// Call it within a test: it is judged on the body of this name.
-void note_body(const std::string& name);
+/// Call it within a test: it is judged on the scenario of this name.
+void note_scenario(const std::string& name);
 
-/// Call it within a test: a body has run. A sign of life for the grader, which ends a silent program.
-void note_body_ended();
+/// Call it within a test: a scenario has run. The grader ends a program that is silent.
+void note_scenario_ended();
 
 /// Call it within a test: the claim holds in so many of the runs that it is judged on.
 void note_runs(int holds, int judged);
 
-/// A body in which a claim is broken, and whose price that may be: tools/grading/scoring/price.py.
+/// A scenario in which a claim is broken, and whose price that may be: tools/grading/scoring/price.py.
 struct Broken {
-  std::string body;
+  std::string scenario;
   Rare rare;
   std::string charged_to;
 };

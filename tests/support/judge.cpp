@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "ddp/backends/cuda.h"
-#include "support/body.h"
 #include "support/grading.h"
 #include "support/picture.h"
 #include "support/run_output.h"
 #include "support/runs.h"
+#include "support/scenario.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
@@ -51,27 +51,27 @@ Rare told_rare(const Evidence& evidence) {
   return rare;
 }
 
-std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names,
-                        const std::string& form) {
-  std::vector<Body> chosen;
+std::vector<Scenario> named(const std::vector<Scenario>& scenarios,
+                            const std::vector<std::string>& names, const std::string& form) {
+  std::vector<Scenario> chosen;
   for (const std::string& name : names) {
-    const auto found = std::ranges::find(bodies, form + name, &Body::name);
-    TORCH_CHECK(found != bodies.end(), "there is no body \"", form, name, "\"");
+    const auto found = std::ranges::find(scenarios, form + name, &Scenario::name);
+    TORCH_CHECK(found != scenarios.end(), "there is no scenario \"", form, name, "\"");
     chosen.push_back(*found);
   }
   return chosen;
 }
 
-std::vector<Body> charged_to(const std::vector<Body>& bodies, const std::string& test) {
-  std::vector<Body> chosen;
-  std::ranges::copy_if(bodies, std::back_inserter(chosen),
-                       [&](const Body& body) { return body.charged_to == test; });
+std::vector<Scenario> charged_to(const std::vector<Scenario>& scenarios, const std::string& test) {
+  std::vector<Scenario> chosen;
+  std::ranges::copy_if(scenarios, std::back_inserter(chosen),
+                       [&](const Scenario& scenario) { return scenario.charged_to == test; });
   return chosen;
 }
 
-std::vector<Body> joined(const std::vector<std::vector<Body>>& lists) {
-  std::vector<Body> all;
-  for (const std::vector<Body>& list : lists) {
+std::vector<Scenario> joined(const std::vector<std::vector<Scenario>>& lists) {
+  std::vector<Scenario> all;
+  for (const std::vector<Scenario>& list : lists) {
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;
@@ -90,12 +90,12 @@ Predicate all_of(std::vector<Predicate> predicates) {
 
 namespace {
 
-std::string in_body(const Body& body) {
-  return "\"" + body.name + "\" (" + std::to_string(body.world.ranks) +
-         (body.world.ranks == 1 ? " rank)" : " ranks)");
+std::string in_scenario(const Scenario& scenario) {
+  return "\"" + scenario.name + "\" (" + std::to_string(scenario.world.ranks) +
+         (scenario.world.ranks == 1 ? " rank)" : " ranks)");
 }
 
-// What is wrong by a predicate. A body that did not come to its end may lack what it looks for.
+// What is wrong by a predicate. A scenario that did not come to its end may lack what it looks for.
 Finding finding_of(const Predicate& holds, const Evidence& evidence) {
   try {
     return holds(evidence);
@@ -107,13 +107,14 @@ Finding finding_of(const Predicate& holds, const Evidence& evidence) {
   }
 }
 
-// Why nothing can be said of a body.
-std::string why_not_judged(const Body& body, const std::deque<Run>& runs) {
-  if (const Body* hung = hung_before(body); hung != nullptr && runs.empty()) {
-    return in_body(*hung) + " hung, and no body like it was run; it " + why_it_did_not_end(*hung);
+// Why nothing can be said of a scenario.
+std::string why_not_judged(const Scenario& scenario, const std::deque<Run>& runs) {
+  if (const Scenario* hung = hung_before(scenario); hung != nullptr && runs.empty()) {
+    return in_scenario(*hung) + " hung, and no scenario like it was run; it " +
+           why_it_did_not_end(*hung);
   }
   const bool whole = std::ranges::all_of(runs, &Run::whole);
-  return whole ? "" : in_body(body) + " " + why_it_did_not_end(body);
+  return whole ? "" : in_scenario(scenario) + " " + why_it_did_not_end(scenario);
 }
 
 // True if the code under test is a stub, which ends the test.
@@ -130,16 +131,16 @@ bool is_stub(const std::deque<Run>& runs) {
 }
 
 // The run in which a finding is shown: the same, or one with less in another order.
-const Run& shown_for(const Body& body, const Run& run, const Predicate& holds) {
+const Run& shown_for(const Scenario& scenario, const Run& run, const Predicate& holds) {
   if (run.schedule.usual() || settings().schedule || !run.whole()) {
     return run;
   }
-  return shortest(body, run,
+  return shortest(scenario, run,
                   [&](const Evidence& evidence) { return !finding_of(holds, evidence).empty(); });
 }
 
-std::string said_of(const Body& body, const Run& run, const std::string& finding) {
-  return "in " + in_body(body) + with_schedule(run) + ": " + finding + describe_order(run);
+std::string said_of(const Scenario& scenario, const Run& run, const std::string& finding) {
+  return "in " + in_scenario(scenario) + with_schedule(run) + ": " + finding + describe_order(run);
 }
 
 std::string kind_of(const RankReport& culprit) {
@@ -162,25 +163,25 @@ struct Shown {
 };
 
 // That a run did not come to its end, about what its culprit did last.
-Shown ending_of(const Body& body, const Run& run) {
+Shown ending_of(const Scenario& scenario, const Run& run) {
   const RankReports& reports = run.evidence.reports;
   const SeenList& said = run.evidence.of[reports.culprit];
   const std::string how = reports.describe();
   return {Finding(how).at(said.empty() ? nullptr : &said.back(),
                           kind_of(reports.ranks[reports.culprit])),
-          &run, said_of(body, run, how)};
+          &run, said_of(scenario, run, how)};
 }
 
 // What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.
-Shown wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
+Shown wrong_in(const Scenario& scenario, const Run& run, const Predicate& holds, bool charged) {
   Finding found = finding_of(holds, run.evidence);
   if (found.empty()) {
-    return run.whole() || !charged ? Shown{std::move(found), &run} : ending_of(body, run);
+    return run.whole() || !charged ? Shown{std::move(found), &run} : ending_of(scenario, run);
   }
-  const Run& shown = shown_for(body, run, holds);
+  const Run& shown = shown_for(scenario, run, holds);
   Finding finding = finding_of(holds, shown.evidence);
   std::string text =
-      said_of(body, shown, finding.text) + printed_below(finding.text, shown.evidence.reports);
+      said_of(scenario, shown, finding.text) + printed_below(finding.text, shown.evidence.reports);
   return {std::move(finding), &shown, std::move(text)};
 }
 
@@ -190,42 +191,42 @@ Rare rare_of(const Finding& finding, const Run& run) {
   return rare;
 }
 
-// What a claim is worth in a body.
+// What a claim is worth in a scenario.
 struct Verdict {
-  const Body* body;
+  const Scenario* scenario;
   Shown shown;             // what is wrong in the first run in which something is
   std::string unjudged;    // why nothing can be said
   Rare rare;               // what was, until then
-  std::string charged_to;  // for the finding, if others have one in this body, too
+  std::string charged_to;  // for the finding, if others have one in this scenario, too
 
   const Finding& finding() const { return shown.finding; }
 };
 
-Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicate& holds,
+Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs, const Predicate& holds,
                    const Predicate& unless) {
   const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
   Shown in_usual_order;
   for (const Run& run : runs) {
-    const std::string& payer = payer_of(body, run);
+    const std::string& payer = payer_of(scenario, run);
     Finding other = unless ? finding_of(unless, run.evidence) : Finding();
     if (!other.empty()) {
-      return {&body, {}, other.text, rare_of(other, run), payer};
+      return {&scenario, {}, other.text, rare_of(other, run), payer};
     }
-    Shown shown = wrong_in(body, run, holds, payer == test);
+    Shown shown = wrong_in(scenario, run, holds, payer == test);
     if (!shown.finding.empty()) {
       const Rare rare = rare_of(shown.finding, run);
-      return {&body, std::move(shown), "", rare, payer};
+      return {&scenario, std::move(shown), "", rare, payer};
     }
     in_usual_order = in_usual_order.run == nullptr ? std::move(shown) : std::move(in_usual_order);
   }
-  return {&body, std::move(in_usual_order), why_not_judged(body, runs),
-          runs.empty() ? body.rare : runs.back().rare, body.charged_to};
+  return {&scenario, std::move(in_usual_order), why_not_judged(scenario, runs),
+          runs.empty() ? scenario.rare : runs.back().rare, scenario.charged_to};
 }
 
-// What a claim is worth in all bodies of a list.
+// What a claim is worth in all scenarios of a list.
 struct Judgement {
   std::vector<Verdict> broken;   // with the least that is rare first
-  int judged = 0;                // bodies of which something can be said
+  int judged = 0;                // scenarios of which something can be said
   std::string unjudged;          // why the test cannot be judged, if nothing is broken
   std::optional<Verdict> timed;  // the first that keeps a claim on time
 };
@@ -243,7 +244,7 @@ std::vector<Verdict> simplest(const std::vector<Verdict>& broken) {
   return kept;
 }
 
-// What was thrown, and where; empty if a body came to its end.
+// What was thrown, and where; empty if a scenario came to its end.
 std::string thrown(const Verdict& verdict) {
   const std::string& text = verdict.shown.text;
   const auto from = text.find(" threw an exception: ");
@@ -258,8 +259,8 @@ std::string describe_others(const Judgement& found, const Verdict& shown) {
   std::string next;
   std::size_t alike = 0;
   for (const Verdict& each : found.broken) {
-    const bool other = each.body != shown.body;
-    next = other && next.empty() ? "\"" + each.body->name + "\"" : next;
+    const bool other = each.scenario != shown.scenario;
+    next = other && next.empty() ? "\"" + each.scenario->name + "\"" : next;
     alike += other && !thrown(shown).empty() && thrown(each) == thrown(shown) ? 1 : 0;
   }
   const std::size_t more = found.broken.size() - 1;
@@ -275,8 +276,8 @@ std::string describe_others(const Judgement& found, const Verdict& shown) {
 }
 
 nlohmann::json picture_of(const Verdict& verdict) {
-  return picture_of(*verdict.body, *verdict.shown.run, verdict.finding(),
-                    &runs_of(*verdict.body).front());
+  return picture_of(*verdict.scenario, *verdict.shown.run, verdict.finding(),
+                    &runs_of(*verdict.scenario).front());
 }
 
 void settle(const Judgement& found) {
@@ -287,7 +288,7 @@ void settle(const Judgement& found) {
   }
   note_runs(found.judged - static_cast<int>(found.broken.size()), found.judged);
   for (const Verdict& verdict : found.broken) {
-    note_broken({verdict.body->name, verdict.rare, verdict.charged_to});
+    note_broken({verdict.scenario->name, verdict.rare, verdict.charged_to});
   }
   for (const Verdict& verdict : simplest(found.broken)) {
     ADD_FAILURE() << verdict.shown.text
@@ -302,28 +303,29 @@ void settle(const Judgement& found) {
 
 }  // namespace
 
-void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predicate& unless) {
+void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
+           const Predicate& unless) {
   const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();
   }
   Judgement found;
-  for (const Body& body : bodies) {
-    note_body(body.name);
-    const std::deque<Run>& runs = runs_of(body);
+  for (const Scenario& scenario : scenarios) {
+    note_scenario(scenario.name);
+    const std::deque<Run>& runs = runs_of(scenario);
     if (is_stub(runs)) {
       return;
     }
-    Verdict verdict = verdict_on(body, runs, holds, unless);
+    Verdict verdict = verdict_on(scenario, runs, holds, unless);
     const bool needed =
-        verdict.rare.empty() && (&body == &bodies.front() || body.charged_to == test);
+        verdict.rare.empty() && (&scenario == &scenarios.front() || scenario.charged_to == test);
     if (!verdict.unjudged.empty()) {
       found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
       continue;
     }
     found.judged += verdict.finding().holds_otherwise ? 2 : 1;
     const auto& times = verdict.finding().times;
-    if (verdict.finding().empty() && times && times->expected_ns > 0 && body.world.ranks > 1 &&
+    if (verdict.finding().empty() && times && times->expected_ns > 0 && scenario.world.ranks > 1 &&
         !found.timed) {
       found.timed = verdict;
     }
@@ -340,7 +342,7 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
   settle(found);
 }
 
-Predicate only_where(const Body& ordinary, const Predicate& first, const Predicate& holds) {
+Predicate only_where(const Scenario& ordinary, const Predicate& first, const Predicate& holds) {
   return [=](const Evidence& evidence) {
     const bool right = std::ranges::all_of(
         runs_of(ordinary), [&](const Run& run) { return finding_of(first, run.evidence).empty(); });
@@ -348,25 +350,25 @@ Predicate only_where(const Body& ordinary, const Predicate& first, const Predica
   };
 }
 
-void judge_together(const std::vector<Body>& bodies,
+void judge_together(const std::vector<Scenario>& scenarios,
                     const std::function<std::string(const std::vector<const Evidence*>&)>& holds) {
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();
   }
   std::vector<const Evidence*> all;
-  for (const Body& body : bodies) {
-    note_body(body.name);
-    const std::deque<Run>& runs = runs_of(body);
+  for (const Scenario& scenario : scenarios) {
+    note_scenario(scenario.name);
+    const std::deque<Run>& runs = runs_of(scenario);
     if (is_stub(runs)) {
       return;
     }
     if (runs.empty()) {
-      return note_not_judged(why_not_judged(body, runs));
+      return note_not_judged(why_not_judged(scenario, runs));
     }
     if (!runs.front().whole()) {
-      note_broken({body.name, {}, body.charged_to});
-      const Shown ending = ending_of(body, runs.front());
-      note_picture(picture_of(body, runs.front(), ending.finding));
+      note_broken({scenario.name, {}, scenario.charged_to});
+      const Shown ending = ending_of(scenario, runs.front());
+      note_picture(picture_of(scenario, runs.front(), ending.finding));
       ADD_FAILURE() << ending.text;
       return;
     }
@@ -375,9 +377,9 @@ void judge_together(const std::vector<Body>& bodies,
   const std::string finding = holds(all);
   note_runs(finding.empty() ? 1 : 0, 1);
   if (!finding.empty()) {
-    note_broken({bodies.front().name, {}, bodies.front().charged_to});
-    note_picture(picture_of(bodies.front(), runs_of(bodies.front()).front(), finding));
-    ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
+    note_broken({scenarios.front().name, {}, scenarios.front().charged_to});
+    note_picture(picture_of(scenarios.front(), runs_of(scenarios.front()).front(), finding));
+    ADD_FAILURE() << "in " << in_scenario(scenarios.front()) << " and those like it: " << finding
                   << printed_below(finding, all.front()->reports);
   }
 }

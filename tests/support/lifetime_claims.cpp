@@ -194,7 +194,7 @@ Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_n
     }
     for (const auto& [what, held] : counts) {
       if (held.size() < 3) {
-        continue;  // the body ended early
+        continue;  // the scenario ended early
       }
       // Twice, as an allocation made once is no growth; the heap's are of many sizes.
       const bool heap = what == "bytes of the heap";

@@ -77,7 +77,7 @@ CommandLine read_command_line(int argc, char** argv) {
       {"brief", no_argument, [&] { chosen.brief = true; }},
       {"untrusted", no_argument, [&] { chosen.untrusted = true; }},
       {"debug", required_argument, [&] { chosen.debug.folder = optarg; }},
-      {"debug-body", required_argument, [&] { chosen.debug.body = optarg; }},
+      {"debug-scenario", required_argument, [&] { chosen.debug.scenario = optarg; }},
       {"debug-rank", required_argument, [&] { chosen.debug.rank = std::stoi(optarg); }}};
   std::vector<option> options;
   for (const Flag& flag : flags) {
@@ -114,7 +114,7 @@ void choose_own_stage() {
 int ddp_main(int argc, char** argv) {
   using namespace ddp::testing;
   ::testing::InitGoogleTest(&argc, argv);  // takes its own flags out
-  at::set_num_threads(1);                  // claims compute with tensors, and bodies are forked
+  at::set_num_threads(1);                  // claims compute with tensors, and scenarios are forked
   Settings& chosen = settings();
   chosen.seed = std::random_device{}();
   if (const char* trace = std::getenv("DDP_LAB_TRACE")) {

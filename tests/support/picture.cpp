@@ -334,7 +334,7 @@ Json values_of(const Finding::Values& values) {
 
 }  // namespace
 
-nlohmann::json picture_of(const Body& body, const Run& run, const Finding& finding,
+nlohmann::json picture_of(const Scenario& scenario, const Run& run, const Finding& finding,
                           const Run* usual) {
   const int step = step_of(run, finding);
   Json charts = Json::array();
@@ -350,7 +350,7 @@ nlohmann::json picture_of(const Body& body, const Run& run, const Finding& findi
   if (finding.times && finding.times->expected_ns != window.length()) {
     charts.back()["bar"] = bar_of(*finding.times, window.length());
   }
-  return {{"title", body.name},
+  return {{"title", scenario.name},
           {"charts", charts},
           {"memory", memory_of(run, finding)},
           {"values", finding.values ? values_of(*finding.values) : Json()}};

@@ -10,7 +10,7 @@ namespace ddp::testing {
 
 /// The step that `finding` is about, as every rank went through it in virtual time, and what is marked in it:
 ///
-///     {"title": a body, "charts": [chart, ...], "memory": ..., "values": ...}
+///     {"title": a scenario, "charts": [chart, ...], "memory": ..., "values": ...}
 ///     chart:  {"caption": ..., "end": ns, "lanes": [lane, ...], "marks": [...], "arrows": [...], "bar": ...}
 ///     lane:   {"name": "rank 0", "parts": [span, ...], "computing": [...], "operations": [...]}
 ///     span:   {"name": ..., "begin": ns, "end": ns}; an operation's has "launched" and "bytes", too, and
@@ -22,7 +22,7 @@ namespace ddp::testing {
 ///     values: {"name": a tensor, "elements": how many differ, "rows": [[index, expected, actual], ...]}
 ///
 /// With another order of events than the usual one, `usual` is drawn above it.
-nlohmann::json picture_of(const Body& body, const Run& run, const Finding& finding,
+nlohmann::json picture_of(const Scenario& scenario, const Run& run, const Finding& finding,
                           const Run* usual = nullptr);
 
 }  // namespace ddp::testing

@@ -12,11 +12,11 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr std::size_t kOfAKind = 3;  // in a body
+constexpr std::size_t kOfAKind = 3;  // in a scenario
 constexpr std::size_t kLines = 60;
 
 struct Declared {
-  std::vector<std::string> bodies;
+  std::vector<std::string> scenarios;
   Questions::Ask ask;
 };
 
@@ -61,17 +61,17 @@ std::vector<Question> asked_by(const Declared& declared, const Evidence& evidenc
 
 }  // namespace
 
-Questions::Questions(std::vector<std::string> bodies, Ask ask) {
-  declared_questions().push_back({std::move(bodies), std::move(ask)});
+Questions::Questions(std::vector<std::string> scenarios, Ask ask) {
+  declared_questions().push_back({std::move(scenarios), std::move(ask)});
 }
 
-void ask_about(const Evidence& evidence, const std::string& body) {
+void ask_about(const Evidence& evidence, const std::string& scenario) {
   if (!evidence.reports.ok()) {
     return;
   }
   std::mt19937_64 draw(settings().seed);
   for (const Declared& declared : declared_questions()) {
-    if (std::ranges::find(declared.bodies, body) == declared.bodies.end()) {
+    if (std::ranges::find(declared.scenarios, scenario) == declared.scenarios.end()) {
       continue;
     }
     std::vector<Question> asked = asked_by(declared, evidence);
@@ -80,7 +80,7 @@ void ask_about(const Evidence& evidence, const std::string& body) {
     for (const Question& each : asked) {
       if (of_kind[each.about]++ < kOfAKind) {
         kept_questions().push_back({{"about", each.about},
-                                    {"body", body},
+                                    {"scenario", scenario},
                                     {"asked", each.asked},
                                     {"answer", each.answer},
                                     {"evidence", each.evidence}});

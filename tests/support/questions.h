@@ -19,17 +19,17 @@ struct Question {
   std::vector<std::string> evidence;  // what the rank did, in order: enough to answer it
 };
 
-/// Declares, at namespace scope, what to ask about the bodies with these names.
+/// Declares, at namespace scope, what to ask about the scenarios with these names.
 class Questions {
  public:
   using Ask = std::function<std::vector<Question>(const Evidence& evidence)>;
-  Questions(std::vector<std::string> bodies, Ask ask);
+  Questions(std::vector<std::string> scenarios, Ask ask);
 };
 
-/// Keeps what can be asked about a body that came to its end: a few of each kind, drawn by the seed.
-void ask_about(const Evidence& evidence, const std::string& body);
+/// Keeps what can be asked about a scenario that came to its end: a few of each kind, drawn by the seed.
+void ask_about(const Evidence& evidence, const std::string& scenario);
 
-/// All that was kept: [{"about", "body", "asked", "answer", "evidence"}].
+/// All that was kept: [{"about", "scenario", "asked", "answer", "evidence"}].
 const nlohmann::json& questions();
 
 /// What `ask` asks about each step that has ended on a rank, if all gradients became the mean.

@@ -64,20 +64,21 @@ ForkOptions fork_options() {
 
 Rank::Rank(Client& client) : client_(client), group_(make_group(client.shared_from_this())) {}
 
-Evidence run_ranks(const World& world, const std::function<void(Rank&)>& body) {
+Evidence run_ranks(const World& world, const std::function<void(Rank&)>& scenario) {
   Evidence evidence =
       run_refereed(world, fork_options(), [&](Client& client, RankContext& context) {
         prepare(context);
         Rank rank(client);
-        body(rank);
+        scenario(rank);
       });
   expect_no_failures(evidence.reports);
   return evidence;
 }
 
-void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& body) {
+void run_worlds(std::initializer_list<int> world_sizes,
+                const std::function<void(Rank&)>& scenario) {
   for (const int ranks : world_sizes) {
-    run_ranks({.ranks = ranks}, body);
+    run_ranks({.ranks = ranks}, scenario);
     if (::testing::Test::HasFailure()) {
       return;
     }
@@ -94,19 +95,19 @@ std::vector<Seen> launches_of(const Evidence& evidence, int rank) {
   return launches;
 }
 
-RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body) {
+RankReports run_plain_ranks(const ForkOptions& options, const RankScenario& scenario) {
   return fork_ranks(options, [&](RankContext& context) {
     prepare(context);
-    body(context);
+    scenario(context);
   });
 }
 
-void expect_plain_ranks_pass(const ForkOptions& options, const RankBody& body) {
-  expect_no_failures(run_plain_ranks(options, body));
+void expect_plain_ranks_pass(const ForkOptions& options, const RankScenario& scenario) {
+  expect_no_failures(run_plain_ranks(options, scenario));
 }
 
-void in_child(const std::function<void()>& body) {
-  expect_plain_ranks_pass(fork_options(), [&](RankContext&) { body(); });
+void in_child(const std::function<void()>& scenario) {
+  expect_plain_ranks_pass(fork_options(), [&](RankContext&) { scenario(); });
 }
 
 }  // namespace ddp::testing

@@ -9,7 +9,7 @@
 
 // Ranks with expectations, for tests of the lab itself. Those that fail in a rank fail the test, with
 // file, line and rank; so does a rank that dies, hangs or throws. Graded tests have none: see
-// support/body.h.
+// support/scenario.h.
 
 namespace ddp::testing {
 
@@ -28,24 +28,24 @@ class Rank {
   ProcessGroupPtr group_;
 };
 
-/// Runs `body` as every rank of a world; returns what they did.
-Evidence run_ranks(const World& world, const std::function<void(Rank&)>& body);
+/// Runs `scenario` as every rank of a world; returns what they did.
+Evidence run_ranks(const World& world, const std::function<void(Rank&)>& scenario);
 
 /// run_ranks() for one number of ranks after another; stops at the first that fails.
-void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& body);
+void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& scenario);
 
 /// What a rank launched.
 std::vector<Seen> launches_of(const Evidence& evidence, int rank);
 
-/// Runs `body` in one forked process without a process group: for tests that use tensors, which the
+/// Runs `scenario` in one forked process without a process group: for tests that use tensors, which the
 /// parent may not use.
-void in_child(const std::function<void()>& body);
+void in_child(const std::function<void()>& scenario);
 
-/// Runs `body` in ranks without a network. Returns the reports; failed expectations are in their
+/// Runs `scenario` in ranks without a network. Returns the reports; failed expectations are in their
 /// messages.
-RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body);
+RankReports run_plain_ranks(const ForkOptions& options, const RankScenario& scenario);
 
 /// The same for ranks that are expected to finish without a failed expectation.
-void expect_plain_ranks_pass(const ForkOptions& options, const RankBody& body);
+void expect_plain_ranks_pass(const ForkOptions& options, const RankScenario& scenario);
 
 }  // namespace ddp::testing

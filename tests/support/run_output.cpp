@@ -43,16 +43,16 @@ std::string printed_below(const std::string& finding, const RankReports& reports
   return "";
 }
 
-void pass_prints_on(const std::string& body, const RankReports& reports) {
+void pass_prints_on(const std::string& scenario, const RankReports& reports) {
   for (const RankReport& report : reports.ranks) {
     if (!report.log.empty()) {
-      std::cout << "rank " << report.rank << " in \"" << body << "\":\n"
+      std::cout << "rank " << report.rank << " in \"" << scenario << "\":\n"
                 << report.log << (report.log.ends_with('\n') ? "" : "\n") << std::flush;
     }
   }
 }
 
-void collect_spans(const Evidence& evidence, const std::string& body) {
+void collect_spans(const Evidence& evidence, const std::string& scenario) {
   if (settings().trace.empty()) {
     return;
   }
@@ -61,7 +61,7 @@ void collect_spans(const Evidence& evidence, const std::string& body) {
                          compute_cost(kOfALayer, [](std::int64_t, int) { return kOfALayer; }));
   for (int rank = 0; rank < evidence.world.ranks; ++rank) {
     for (Span span : time.spans(rank)) {
-      span.group = body;
+      span.group = scenario;
       spans_of(rank).push_back(std::move(span));
     }
   }

@@ -17,9 +17,9 @@ namespace ddp::testing {
 /// that printed if that one did not. Empty if none did.
 std::string printed_below(const std::string& finding, const RankReports& reports);
 
-/// All that the ranks of a body printed goes to this program's output, of which VERBOSE=1 shows the
+/// All that the ranks of a scenario printed goes to this program's output, of which VERBOSE=1 shows the
 /// beginning and the end.
-void pass_prints_on(const std::string& body, const RankReports& reports);
+void pass_prints_on(const std::string& scenario, const RankReports& reports);
 
 /// While it lives, what libtorch warns of on this thread is printed once for each text, and not at all
 /// if it is about `ours`, which is a test's own doing.
@@ -48,12 +48,12 @@ class EachWarningOnce {
   c10::WarningUtils::WarningHandlerGuard guard_;
 };
 
-// The timelines of all bodies of a run, in one Chrome trace: settings().trace is its file. Each body
+// The timelines of all scenarios of a run, in one Chrome trace: settings().trace is its file. Each scenario
 // is a group in it.
 
-/// Adds what the ranks of a body did, if a trace is wanted. Each layer computes 0.1 ms in forward
+/// Adds what the ranks of a scenario did, if a trace is wanted. Each layer computes 0.1 ms in forward
 /// and in backward.
-void collect_spans(const Evidence& evidence, const std::string& body);
+void collect_spans(const Evidence& evidence, const std::string& scenario);
 
 /// Writes the collected spans, and reports on stderr if it cannot. Does nothing if
 /// no trace is wanted.

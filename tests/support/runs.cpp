@@ -22,29 +22,29 @@ namespace ddp::testing {
 
 namespace {
 
-// Of the bodies with an order to choose, so many get a drawn one, too. Messages alone leave little to
-// choose, and are in every body of a stage that sends them: so many of those get another order.
-constexpr int kBodiesWithADraw = 3;
-constexpr int kBodiesOfMessages = 3;
+// Of the scenarios with an order to choose, so many get a drawn one, too. Messages alone leave little to
+// choose, and are in every scenario of a stage that sends them: so many of those get another order.
+constexpr int kScenariosWithADraw = 3;
+constexpr int kScenariosOfMessages = 3;
 constexpr std::int64_t kDraws = 9'998;  // of four digits, after those that are not drawn
 constexpr std::size_t kChoicesShown = 3;
-constexpr std::size_t kPatience = 3;  // after so many bodies that hung no other one is run
+constexpr std::size_t kPatience = 3;  // after so many scenarios that hung no other one is run
 
 struct Known {
-  std::string charged_to;  // which shows that there is but one body of its name
+  std::string charged_to;  // which shows that there is but one scenario of its name
   std::deque<Run> runs;
   std::deque<Run> shortened;
 };
 
-// By the body's name.
+// By the scenario's name.
 std::map<std::string, Known>& all_known() {
   static std::map<std::string, Known> all;
   return all;
 }
 
-std::vector<Body>& hung_bodies() {
-  static std::vector<Body> bodies;
-  return bodies;
+std::vector<Scenario>& hung_scenarios() {
+  static std::vector<Scenario> scenarios;
+  return scenarios;
 }
 
 bool ended_in_backward(const Evidence& evidence) {
@@ -55,7 +55,7 @@ bool ended_in_backward(const Evidence& evidence) {
   return !said.empty() && said.back().place.phase == Phase::kBackward;
 }
 
-// Whether a body has shown that backward waits. Without the hold the others say the rest, and sooner.
+// Whether a scenario has shown that backward waits. Without the hold the others say the rest, and sooner.
 bool& backward_waits() {
   static bool waits = false;
   return waits;
@@ -68,62 +68,63 @@ bool any_event(const Evidence& evidence, const std::function<bool(const Seen&)>&
 
 // In a rank that has loaded the stage: if gdb is to come to it, writes its process id to <folder>/rank,
 // and returns when gdb has attached and something can be read from <folder>/go.
-void await_debugger(const std::string& body, int rank) {
+void await_debugger(const std::string& scenario, int rank) {
   const auto& debug = settings().debug;
-  if (!debug.folder.empty() && debug.body == body && debug.rank == rank) {
+  if (!debug.folder.empty() && debug.scenario == scenario && debug.rank == rank) {
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // gdb is no ancestor of this process
     std::ofstream(debug.folder + "/rank") << getpid() << std::endl;
     std::ifstream(debug.folder + "/go").get();
   }
 }
 
-void run_body(const Body& body, Client& client, RankContext& context) {
+void run_scenario(const Scenario& scenario, Client& client, RankContext& context) {
   if (settings().device.is_cuda()) {
     load_cuda();
     settings().device = device_of_rank(at::kCUDA, context);
   }
   load_stage_under_test();
-  await_debugger(body.name, client.rank());
+  await_debugger(scenario.name, client.rank());
   const AccessWatch watch(client);
   {
     const EachWarningOnce warnings;
-    body.run(client);
+    scenario.run(client);
   }
   sing(client);
 }
 
-void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
+void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& runs) {
   ForkOptions options;
   options.deadline = settings().deadline;
   const MachineShare share(MachineShare::Mode::kBesideOthers);
-  World world = body.world;
+  World world = scenario.world;
   world.hold = world.hold && !backward_waits();
   world.schedule = schedule;
-  runs.push_back(
-      {schedule,
-       run_refereed(world, options,
-                    [&](Client& client, RankContext& context) { run_body(body, client, context); }),
-       body.rare});
+  runs.push_back({schedule,
+                  run_refereed(world, options,
+                               [&](Client& client, RankContext& context) {
+                                 run_scenario(scenario, client, context);
+                               }),
+                  scenario.rare});
   Evidence& evidence = runs.back().evidence;
   runs.back().rare.merge(told_rare(evidence));
-  note_body_ended();
+  note_scenario_ended();
   backward_waits() = backward_waits() || any_event(evidence, [](const Seen& seen) {
                        return seen.kind == EventKind::kBlocked;
                      });
-  require_signs_of_life(evidence, body.name);
-  pass_prints_on(body.name, evidence.reports);
+  require_signs_of_life(evidence, scenario.name);
+  pass_prints_on(scenario.name, evidence.reports);
   if (runs.size() == 1) {  // in the usual order
-    ask_about(evidence, body.name);
+    ask_about(evidence, scenario.name);
   }
   const RankReports& reports = evidence.reports;
   if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
-    hung_bodies().push_back(body);
-    hung_bodies().back().rare = runs.back().rare;
+    hung_scenarios().push_back(scenario);
+    hung_scenarios().back().rare = runs.back().rare;
   }
 }
 
-void trace(const Body& body, const Run& run) {
-  collect_spans(run.evidence, body.name + with_schedule(run));
+void trace(const Scenario& scenario, const Run& run) {
+  collect_spans(run.evidence, scenario.name + with_schedule(run));
 }
 
 // Who launches and waits on one thread sees the same in every order.
@@ -150,8 +151,8 @@ bool takes_one_of(int& left) {
 }
 
 std::vector<Schedule> other_orders(const Evidence& usual) {
-  static int draws_left = kBodiesWithADraw;
-  static int messages_left = kBodiesOfMessages;
+  static int draws_left = kScenariosWithADraw;
+  static int messages_left = kScenariosOfMessages;
   const Schedule all_other(1);
   if (has_a_choice(usual)) {
     if (!settings().many_orders && !takes_one_of(draws_left)) {
@@ -183,39 +184,41 @@ std::int64_t launches_in(const Evidence& evidence) {
 
 }  // namespace
 
-const Body* hung_before(const Body& body) {
-  const std::vector<Body>& hung = hung_bodies();
-  const auto found = std::ranges::find_if(hung, [&](const Body& other) {
-    return hung.size() >= kPatience || std::ranges::includes(body.rare, other.rare);
+const Scenario* hung_before(const Scenario& scenario) {
+  const std::vector<Scenario>& hung = hung_scenarios();
+  const auto found = std::ranges::find_if(hung, [&](const Scenario& other) {
+    return hung.size() >= kPatience || std::ranges::includes(scenario.rare, other.rare);
   });
   return found == hung.end() ? nullptr : &*found;
 }
 
-const std::string& payer_of(const Body& body, const Run& run) {
-  const bool by_backward = !body.charged_in_backward.empty() && ended_in_backward(run.evidence);
-  return by_backward ? body.charged_in_backward : body.charged_to;
+const std::string& payer_of(const Scenario& scenario, const Run& run) {
+  const bool by_backward = !scenario.charged_in_backward.empty() && ended_in_backward(run.evidence);
+  return by_backward ? scenario.charged_in_backward : scenario.charged_to;
 }
 
-std::string why_it_did_not_end(const Body& body) {
-  const Known& known = all_known().at(body.name);
+std::string why_it_did_not_end(const Scenario& scenario) {
+  const Known& known = all_known().at(scenario.name);
   const auto run = std::ranges::find(known.runs, false, &Run::whole);
   const Run& ended = run != known.runs.end() ? *run : known.shortened.back();
   const std::string full = ended.evidence.reports.describe();
-  const std::string& payer = payer_of(body, ended);
+  const std::string& payer = payer_of(scenario, ended);
   return "did not come to its end: " +
          (will_run(payer) ? "see " + payer + " (" + full.substr(0, full.find('\n')) + ")" : full);
 }
 
-const std::deque<Run>& runs_of(const Body& body) {
-  Known& known = all_known().try_emplace(body.name, Known{body.charged_to, {}, {}}).first->second;
-  TORCH_CHECK(known.charged_to == body.charged_to, "two bodies are called \"", body.name, "\"");
-  if (known.runs.empty() && hung_before(body) == nullptr) {
-    run(body, settings().schedule.value_or(Schedule()), known.runs);
-    trace(body, known.runs.front());
+const std::deque<Run>& runs_of(const Scenario& scenario) {
+  Known& known =
+      all_known().try_emplace(scenario.name, Known{scenario.charged_to, {}, {}}).first->second;
+  TORCH_CHECK(known.charged_to == scenario.charged_to, "two scenarios are called \"", scenario.name,
+              "\"");
+  if (known.runs.empty() && hung_before(scenario) == nullptr) {
+    run(scenario, settings().schedule.value_or(Schedule()), known.runs);
+    trace(scenario, known.runs.front());
     if (!settings().schedule && known.runs.front().whole()) {
       for (const Schedule& schedule : other_orders(known.runs.front().evidence)) {
         if (known.runs.back().whole()) {
-          run(body, schedule, known.runs);
+          run(scenario, schedule, known.runs);
         }
       }
     }
@@ -223,16 +226,16 @@ const std::deque<Run>& runs_of(const Body& body) {
   return known.runs;
 }
 
-const Run& shortest(const Body& body, const Run& first_found,
+const Run& shortest(const Scenario& scenario, const Run& first_found,
                     const std::function<bool(const Evidence&)>& is_wrong) {
-  std::deque<Run>& tried = all_known().at(body.name).shortened;
+  std::deque<Run>& tried = all_known().at(scenario.name).shortened;
   const Run* found = &first_found;
   const auto try_between = [&](std::int64_t first, std::int64_t last) {
     const Schedule schedule(found->schedule.draw(), first, last);
     const auto known = std::ranges::find(tried, schedule.number(),
                                          [](const Run& run) { return run.schedule.number(); });
     if (known == tried.end()) {
-      run(body, schedule, tried);
+      run(scenario, schedule, tried);
     }
     const Run& now = known == tried.end() ? tried.back() : *known;
     const bool wrong = now.whole() && is_wrong(now.evidence);
@@ -243,7 +246,7 @@ const Run& shortest(const Body& body, const Run& first_found,
          [&](std::int64_t last) { return try_between(found->schedule.first(), last); });
   bisect(std::min(found->schedule.last(), launches_in(found->evidence)), found->schedule.first(),
          [&](std::int64_t first) { return try_between(first, found->schedule.last()); });
-  trace(body, *found);
+  trace(scenario, *found);
   return *found;
 }
 

@@ -20,14 +20,14 @@ struct Settings {
   bool untrusted = false;
   /// Different in every run unless given; all random numbers of the tests derive from it.
   std::uint64_t seed = 0;
-  /// The only order of events that bodies are run in; none: some, see support/runs.h.
+  /// The only order of events that scenarios are run in; none: some, see support/runs.h.
   std::optional<Schedule> schedule;
-  /// Whether all bodies with an order to choose are run in a drawn one, too, and not some.
+  /// Whether all scenarios with an order to choose are run in a drawn one, too, and not some.
   bool many_orders = false;
-  /// Whether a claim is judged no further than to the first body that breaks it.
+  /// Whether a claim is judged no further than to the first scenario that breaks it.
   bool brief = false;
   at::Device device = at::kCPU;
-  /// A file that says what each body does at least, see support/signs_of_life.h; empty: none.
+  /// A file that says what each scenario does at least, see support/signs_of_life.h; empty: none.
   std::string signs_of_life;
   /// Where the timelines of all ranks are written, see support/run_output.h; empty: nowhere.
   std::string trace;
@@ -35,11 +35,11 @@ struct Settings {
   std::string machine;
   /// The time limit for a group of ranks.
   std::chrono::milliseconds deadline{10'000};
-  /// `make debug`: which rank of which body waits for gdb, and the folder with the two pipes by which
+  /// `make debug`: which rank of which scenario waits for gdb, and the folder with the two pipes by which
   /// they meet; empty: nobody debugs. tools/grading/debugging/debug.py starts it.
   struct {
     std::string folder;
-    std::string body;
+    std::string scenario;
     int rank = 0;
   } debug;
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kNobodysTag = 1 << 20;
 
-// By body, of each rank.
+// By scenario, of each rank.
 nlohmann::json& seen_signs() {
   static nlohmann::json signs = nlohmann::json::object();
   return signs;
@@ -53,9 +53,9 @@ bool take_canary(Evidence& evidence, int rank) {
   return found;
 }
 
-std::int64_t due_signs(const std::string& body, int rank, const World& world) {
-  const auto known = known_signs().find(body);
-  // Where communication fails, a body ends early, and not all solutions at the same place.
+std::int64_t due_signs(const std::string& scenario, int rank, const World& world) {
+  const auto known = known_signs().find(scenario);
+  // Where communication fails, a scenario ends early, and not all solutions at the same place.
   return known == known_signs().end() || world.failure ? 1 : known->at(rank).get<std::int64_t>();
 }
 
@@ -84,7 +84,7 @@ void sing(Client& client) {
   message[0].add_(1);
 }
 
-void require_signs_of_life(Evidence& evidence, const std::string& body) {
+void require_signs_of_life(Evidence& evidence, const std::string& scenario) {
   RankReports& reports = evidence.reports;
   const bool whole = reports.ok();
   auto counts = nlohmann::json::array();
@@ -92,14 +92,14 @@ void require_signs_of_life(Evidence& evidence, const std::string& body) {
     const bool canary = take_canary(evidence, rank);
     counts.push_back(std::ranges::count_if(evidence.of[rank], is_sign));
     std::string missing =
-        what_is_missing(due_signs(body, rank, evidence.world), counts.back(), canary);
+        what_is_missing(due_signs(scenario, rank, evidence.world), counts.back(), canary);
     if (whole && !missing.empty()) {
       reports.ranks[rank].reason = std::move(missing);
       reports.culprit = reports.ok() ? rank : reports.culprit;
     }
   }
   if (reports.ok()) {
-    seen_signs()[body] = std::move(counts);
+    seen_signs()[scenario] = std::move(counts);
   }
 }
 

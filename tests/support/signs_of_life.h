@@ -7,19 +7,19 @@
 #include "ddp/referee/evidence.h"
 
 // A rank that says that it has finished has shown little: a stage's code may have said so. What shows
-// that a body ran is what it did, and a mistake that is made on purpose at its end and must be found.
+// that a scenario ran is what it did, and a mistake that is made on purpose at its end and must be found.
 
 namespace ddp::testing {
 
-/// In a rank, after its body: touches a buffer in flight.
+/// In a rank, after its scenario: touches a buffer in flight.
 void sing(Client& client);
 
 /// In the parent: takes what sing() did out of the evidence. If all ranks seem to have finished, and
-/// one of them did not do what its body is known to do (settings().signs_of_life), or its mistake was
+/// one of them did not do what its scenario is known to do (settings().signs_of_life), or its mistake was
 /// not found, that rank has failed: see evidence.reports.
-void require_signs_of_life(Evidence& evidence, const std::string& body);
+void require_signs_of_life(Evidence& evidence, const std::string& scenario);
 
-/// How often each rank of each body that came to its end went on, handed in a value, or told of an
+/// How often each rank of each scenario that came to its end went on, handed in a value, or told of an
 /// exception, as JSON: {"three layers, three steps": [57, 57]}. No correct solution changes it.
 const nlohmann::json& signs_of_life();
 

@@ -10,9 +10,9 @@
 
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
-#include "support/body.h"
 #include "support/calls.h"
 #include "support/compare.h"
+#include "support/scenario.h"
 #include "support/settings.h"
 #include "support/training_evidence.h"
 

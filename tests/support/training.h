@@ -11,9 +11,9 @@
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/client.h"
-#include "support/body.h"
+#include "support/scenario.h"
 
-// What bodies of stages 01-03 are made of: a model in training, which hands in what a claim may want
+// What scenarios of stages 01-03 are made of: a model in training, which hands in what a claim may want
 // to know.
 
 namespace ddp::testing {
@@ -48,7 +48,7 @@ struct TrainingOptions {
     kOneTensor,  // all weights are views of one tensor, and equal in the beginning
     kSame        // all weights, which have one shape, are the same memory, and yet different leaves
   } memory = Memory::kOwn;
-  /// Tells several models of one body apart.
+  /// Tells several models of one scenario apart.
   int model = 0;
   GroupIndex group = 0;
   State state = State::kPlain;

@@ -6,7 +6,7 @@
 #include "support/finding.h"
 
 // Claims on the evidence of Trainings that several of the stages 01-03 make. Each returns what is
-// wrong, or nothing; see support/body.h.
+// wrong, or nothing; see support/scenario.h.
 
 namespace ddp::testing {
 
@@ -62,9 +62,9 @@ Finding destruction_is_silent(const Evidence& evidence);
 /// synchronizers that are destroyed. Before it every step reduces something.
 Finding destruction_ends_everything(const Evidence& evidence);
 
-/// What a body counts three times (HeldMeter), each after 150 repetitions, does not grow.
+/// What a scenario counts three times (HeldMeter), each after 150 repetitions, does not grow.
 Finding nothing_grows(const Evidence& evidence);
-/// The same of a body that counts, as facts "held: <what>", three times after so many steps each. In
+/// The same of a scenario that counts, as facts "held: <what>", three times after so many steps each. In
 /// that many steps the allocator keeps less than `heap_noise` bytes for itself.
 Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise = 9'600);
 

@@ -65,7 +65,7 @@ struct TrainingOfRank {
   std::map<int, TrainingStep> steps;
 };
 
-/// What `sort` makes of the evidence of a body, made once: every claim asks for it, and evidence is
+/// What `sort` makes of the evidence of a scenario, made once: every claim asks for it, and evidence is
 /// kept as long as the program runs.
 template <typename Sorted>
 const Sorted& sorted_once(const Evidence& evidence, Sorted (*sort)(const Evidence&)) {

@@ -77,7 +77,7 @@ CAUGHT = {
 }
 
 # Of these, and of each kind above the first, a plain run tries all.
-PLAIN = ("the solution's source", "the records of the grader", "finished said without a body", "memory",
+PLAIN = ("the solution's source", "the records of the grader", "finished said without a scenario", "memory",
          "operators that nobody observes")  # fmt: skip
 # What the others do, and what is said of the test.
 OTHERS = {
@@ -129,7 +129,7 @@ OTHERS = {
         "SIGABRT"),
     "no end": ("for (volatile int i = 0;; ++i) {}", "hung: nothing was heard of any rank|s of processor time"),
     # Whole libraries.
-    "finished said without a body": ("""
+    "finished said without a scenario": ("""
         static char found[10000][21];  // not on the heap, where it would be found again; a rank has its token twice
         static int count = 0;
         [[gnu::constructor]] static void attack() {

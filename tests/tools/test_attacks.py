@@ -35,7 +35,7 @@ from tools.setup.configuring import object_of
 from tools.setup.toolchain import ROOT
 
 STAGE = "04_sync_batch_norm"
-TEST = "strides_do_not_matter"  # one body of two ranks
+TEST = "strides_do_not_matter"  # one scenario of two ranks
 pytestmark = builds(named(STAGE), *IMPLEMENTATIONS)
 # x86-64's numbers
 SYS_UNSHARE, SYS_LANDLOCK, SYS_PRCTL, SYS_MSEAL = 272, 444, 157, 462

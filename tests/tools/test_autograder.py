@@ -35,7 +35,7 @@ HIDDEN = """\
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/referee/client.h"
-#include "support/body.h"
+#include "support/scenario.h"
 #include "support/grading.h"
 
 namespace ddp::testing {

@@ -415,10 +415,10 @@ def test_watch_grades_on_every_save_and_ends_on_ctrl_c(lab: Lab) -> None:
 
 
 def test_records_may_arrive_in_any_pieces() -> None:
-    """Those of bodies are signs of life, while a test runs."""
+    """Those of scenarios are signs of life, while a test runs."""
     result = TestResult(TestSpec("a", 1))
     records = Records([result], lambda _: None)
-    stream = ["body_ended", "test_started", "body_ended", "test_finished", "run_finished"]
+    stream = ["scenario_ended", "test_started", "scenario_ended", "test_finished", "run_finished"]
     for count, event in enumerate(stream):
         for byte in f'{{"event": "{event}", "name": "{"a" if count else "b"}", "status": "passed"}}\n'.encode():
             records.feed(bytes([byte]))

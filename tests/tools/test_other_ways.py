@@ -30,7 +30,7 @@ WRITE of size 4 at 0x60600 thread T0
     #1 0x7f4ad in copy {{root}}/common/ddp/collectives.cpp:124
     #2 0x7f4ad in fill {{root}}/{SOURCE}:24
     #3 0x7f4ae in finish {{root}}/{SOURCE}:30
-    #4 0x7f4af in run {{root}}/tests/support/body.cpp:63
+    #4 0x7f4af in run {{root}}/tests/support/scenario.cpp:63
 
 SUMMARY: AddressSanitizer: heap-buffer-overflow
 """
@@ -66,7 +66,7 @@ def test_a_finding_has_the_students_lines_and_is_no_grade(watched: Lab) -> None:
     assert "SANITIZE=address: no grade" in said
     assert "ERROR: AddressSanitizer: heap-buffer-overflow\nWRITE of size 4 thread T0\n" in said
     assert f"    {SOURCE}:24 in fill\n    {SOURCE}:30 in finish\n" in said
-    for other in "vec.h", "collectives.cpp", "body.cpp", "no line of it is in your files", "Total":
+    for other in "vec.h", "collectives.cpp", "scenario.cpp", "no line of it is in your files", "Total":
         assert other not in said
     assert "SANITIZE=address found 1, see above" in said
     assert (watched.results(), watched.kept()["score"]) == (before, 15)

@@ -16,12 +16,14 @@ PATIENCE_S = 60.0
 
 
 def judged(name: str, *broken: str, points: float = 2, held: int = 9) -> TestResult:
-    """A test that fails in bodies, each given as "x>a": what is rare there, by letters, and what it is charged to."""
+    """A test that fails in scenarios, each given as "x>a": what is rare there, by letters, and what it is charged to."""
     pairs = [each.split(">") for each in broken]
-    bodies = [Broken(f"{name}, {rare or 'plain'}", frozenset(rare), charged) for rare, charged in pairs]
-    failures = [f'in "{body.body}" (2 ranks): wrong' for body in bodies]
-    status = Status.FAILED if bodies else Status.PASSED
-    return TestResult(TestSpec(name, points), status, failures=failures, broken=bodies, runs=(held, held + len(bodies)))
+    scenarios = [Broken(f"{name}, {rare or 'plain'}", frozenset(rare), charged) for rare, charged in pairs]
+    failures = [f'in "{scenario.scenario}" (2 ranks): wrong' for scenario in scenarios]
+    status = Status.FAILED if scenarios else Status.PASSED
+    return TestResult(
+        TestSpec(name, points), status, failures=failures, broken=scenarios, runs=(held, held + len(scenarios))
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def judged(name: str, *broken: str, points: float = 2, held: int = 9) -> TestRes
     ],
     ids=[
         "what is broken where nothing is rare costs each test its points",
-        "something rare costs the test that the body is charged to",
+        "something rare costs the test that the scenario is charged to",
         "the first that meets it if that one does not",
         "or one with many points",
         "who fails where nothing is rare does not pay for others",

@@ -100,7 +100,7 @@ def test_solutions_and_stubs_use_nothing_else(stage: Stage, impl: str) -> None:
     assert objections(Compiled(stage, impl, library, ROOT / "build")) == ""
 
 
-def test_nobody_is_graded_without_what_bodies_do_at_least(lab: Lab) -> None:
+def test_nobody_is_graded_without_what_scenarios_do_at_least(lab: Lab) -> None:
     (lab.root / f"tests/{STAGE}/signs_of_life.json").unlink()
     assert "make test IMPL=solutions" in lab.grade(ALL_PASS, "--stage=01", "--untrusted", code=3)
 

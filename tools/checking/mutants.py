@@ -168,7 +168,7 @@ def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
 def try_mutant(context: Context, mutant: Mutant) -> str:
     """How it does not die as it should; empty if it does."""
     tests = needed(mutant, context.graded_tests(mutant.stage))
-    brief = RunOptions(context.seed, brief=True)  # that more bodies break a claim would show nothing more
+    brief = RunOptions(context.seed, brief=True)  # that more scenarios break a claim would show nothing more
     report, log = mutant.grade(context, tests, brief)
     problems = faults(mutant, report)
     expected = mutant.killed_by[1:]  # what these say does not matter; it is in the log

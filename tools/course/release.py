@@ -2,7 +2,7 @@
 commit on the branch `release`, which has nothing but releases.
 
 A release is what git has at HEAD, without what .gitattributes marks `export-ignore`. What is in students/, and not for
-this repository itself, goes to the top; release.json is added, and beside each stage's tests what their bodies do at
+this repository itself, goes to the top; release.json is added, and beside each stage's tests what their scenarios do at
 least (tools/grading/running/signs_of_life.py). The same commit gives the same bytes.
 
 Marks in a Markdown text are filled in. Each is a line of its own:
@@ -108,7 +108,7 @@ def without_extension(files: dict[str, tuple[bytes, int]]) -> dict[str, tuple[by
 
 
 def least_activity(files: Iterable[str]) -> dict[str, tuple[bytes, int]]:
-    """What each body of the tests does at least, for the stages among these files whose tests are handed out."""
+    """What each scenario of the tests does at least, for the stages among these files whose tests are handed out."""
     folders = {str(PurePath(name).parent) for name in files}
     stages = [stage for stage in all_stages() if f"tests/{stage.name}" in folders]
     signs_of_life.require(stages)

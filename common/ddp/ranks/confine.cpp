@@ -38,7 +38,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// More than any body needs, and little enough for several ranks.
+// More than any function needs, and little enough for several ranks.
 constexpr rlim_t kMemory = rlim_t{3} << 30;     // beyond what the process has
 constexpr rlim_t kFileSize = rlim_t{64} << 20;  // a file in memory counts, too
 

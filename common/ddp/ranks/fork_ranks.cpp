@@ -75,13 +75,13 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() { kill_everything(); }
 
-  void start(const RankBody& body) {
+  void start(const RankFunction& function) {
     std::random_device entropy;
     std::fflush(nullptr);
     for (int rank = 0; rank < options_.world_size; ++rank) {
       children_.emplace_back();
       start_rank(children_.back(), rank, std::to_string(entropy()) + std::to_string(entropy()),
-                 body);
+                 function);
     }
   }
 
@@ -111,7 +111,7 @@ class Supervisor {
   }
 
  private:
-  void start_rank(Child& child, int rank, std::string token, const RankBody& body) {
+  void start_rank(Child& child, int rank, std::string token, const RankFunction& function) {
     const FileDescriptor log_end = open_pipe(child.log, rank);
     const FileDescriptor report_end = open_pipe(child.report, rank);
     child.result.rank = rank;
@@ -123,7 +123,7 @@ class Supervisor {
     if (child.pid == 0) {
       run_rank({rank, parent, options_.show_output ? -1 : log_end.get(), report_end.get(),
                 store_.get(), child.token},
-               options_, body);
+               options_, function);
     }
     child.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
   }
@@ -257,14 +257,15 @@ class Supervisor {
 
 }  // namespace
 
-RankReports fork_ranks(const ForkOptions& options, const RankBody& body, Companion* companion) {
+RankReports fork_ranks(const ForkOptions& options, const RankFunction& function,
+                       Companion* companion) {
   TORCH_CHECK(options.world_size >= 1 && options.world_size <= 32,
               "1 to 32 ranks can be forked, not ", options.world_size);
   require_single_thread();
   // Adopts the processes that a rank starts and abandons, so that we can end them.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   Supervisor supervisor(options, companion);
-  supervisor.start(body);
+  supervisor.start(function);
   return supervisor.run();
 }
 

@@ -15,7 +15,7 @@ class Store;
 
 namespace ddp {
 
-/// The argument of a rank's body.
+/// The argument of a rank's function.
 struct RankContext {
   int rank = 0;
   int world_size = 1;
@@ -28,7 +28,7 @@ struct RankContext {
   std::function<void(const std::string&)> send_to_parent = [](const std::string&) {};
 };
 
-using RankBody = std::function<void(RankContext&)>;
+using RankFunction = std::function<void(RankContext&)>;
 
 /// As a deadline: there is none, and no rank is ended because another has failed. For debuggers.
 constexpr std::chrono::milliseconds kNoDeadline = std::chrono::hours(24 * 365);
@@ -45,10 +45,10 @@ struct ForkOptions {
 
 /// How a rank ended.
 enum class RankOutcome {
-  kFinished,   // its body returned
-  kThrew,      // its body threw
+  kFinished,   // its function returned
+  kThrew,      // its function threw
   kSignalled,  // a signal killed it
-  kExited,     // something called exit() before the body had returned
+  kExited,     // something called exit() before the rank's function had returned
   kTimedOut,   // it was stopped at the deadline
   kStopped,    // it was stopped, or gave up, because another rank had failed
 };
@@ -102,7 +102,7 @@ class Companion {
   /// rank that has ended.
   virtual void attend(const std::vector<pid_t>& processes) = 0;
 
-  /// The rank's process has ended; `finished` if its body had returned.
+  /// The rank's process has ended; `finished` if its function had returned.
   virtual void rank_ended(int rank, bool finished) = 0;
 
   /// Set once no rank can go on.
@@ -112,7 +112,7 @@ class Companion {
   virtual std::string activity(int rank) const = 0;
 };
 
-/// Runs `body` in `options.world_size` forked processes, one for each rank, and returns when all
+/// Runs `function` in `options.world_size` forked processes, one for each rank, and returns when all
 /// have ended, by themselves or killed at the deadline. They leave nothing behind: no process, no
 /// file, no port.
 ///
@@ -120,7 +120,7 @@ class Companion {
 /// loaded libtorch but not used it. Each rank has its own log, dies with its parent, and writes no
 /// core files. With a companion, that one knows who hangs, instead of the deadline. Throws c10::Error
 /// if the caller has several threads or a process cannot be started.
-RankReports fork_ranks(const ForkOptions& options, const RankBody& body,
+RankReports fork_ranks(const ForkOptions& options, const RankFunction& function,
                        Companion* companion = nullptr);
 
 }  // namespace ddp

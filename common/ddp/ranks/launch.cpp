@@ -14,12 +14,12 @@ namespace ddp {
 
 namespace {
 
-void run_rank(const LaunchEnvironment& environment, const RankBody& body) {
+void run_rank(const LaunchEnvironment& environment, const RankFunction& function) {
   RankContext context;
   context.rank = environment.rank;
   context.world_size = environment.world_size;
   context.store = meet(environment);
-  body(context);
+  function(context);
   part(*context.store, environment);
 }
 
@@ -47,10 +47,10 @@ int report_failure(const LaunchEnvironment& environment, const char* what) {
 }
 
 int run_launched(const LaunchEnvironment& environment, const LaunchOptions& options,
-                 const RankBody& body) {
+                 const RankFunction& function) {
   try {
     at::set_num_threads(options.threads_per_rank);
-    run_rank(environment, body);
+    run_rank(environment, function);
     return 0;
   } catch (const c10::Error& error) {
     return report_failure(environment, error.what_without_backtrace());
@@ -59,12 +59,12 @@ int run_launched(const LaunchEnvironment& environment, const LaunchOptions& opti
   }
 }
 
-int run_forked(const LaunchOptions& options, const RankBody& body) {
+int run_forked(const LaunchOptions& options, const RankFunction& function) {
   const RankReports reports = fork_ranks({.world_size = options.world_size,
                                           .deadline = options.deadline,
                                           .threads_per_rank = options.threads_per_rank,
                                           .show_output = true},
-                                         body);
+                                         function);
   if (!reports.ok()) {
     std::fprintf(stderr, "%s\n", reports.describe().c_str());
   }
@@ -73,10 +73,11 @@ int run_forked(const LaunchOptions& options, const RankBody& body) {
 
 }  // namespace
 
-int launch(const LaunchOptions& options, const RankBody& body) {
+int launch(const LaunchOptions& options, const RankFunction& function) {
   try {
     const auto environment = read_launch_environment();
-    return environment ? run_launched(*environment, options, body) : run_forked(options, body);
+    return environment ? run_launched(*environment, options, function)
+                       : run_forked(options, function);
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
     return 1;

@@ -17,11 +17,11 @@ struct LaunchOptions {
 };
 
 /// The main function of a program with many ranks. Under torchrun, mpirun or srun, this process is
-/// one rank and runs `body`; otherwise `body` runs in forked ranks on this machine, which end with
+/// one rank and runs `function`; otherwise `function` runs in forked ranks on this machine, which end with
 /// this process. The ranks' output is passed through. If a rank fails, its report goes to stderr.
 ///
 /// Returns the program's exit code: 0 if all ranks of this process finished, else 1.
-int launch(const LaunchOptions& options, const RankBody& body);
+int launch(const LaunchOptions& options, const RankFunction& function);
 
 /// Where a rank runs in relation to the others.
 struct Placement {

@@ -210,7 +210,8 @@ std::string explain_exit(int code, const std::string& log) {
     return "the stage does not define " + c10::demangle(symbol.c_str()) +
            ", which its header declares";
   }
-  return "something called exit(" + std::to_string(code) + ") before the body had returned";
+  return "something called exit(" + std::to_string(code) +
+         ") before the rank's function had returned";
 }
 
 namespace {
@@ -235,7 +236,7 @@ void take_frames(Child& child) {
         }
         break;
       case FrameKind::kFinished:
-        child.body_returned = frame->text == child.token;
+        child.returned = frame->text == child.token;
         break;
       case FrameKind::kThrew:
       case FrameKind::kNotImplemented:
@@ -265,7 +266,7 @@ void take_output(Child& child) {
 
 void judge(Child& child, int status) {
   RankReport& result = child.result;
-  if (child.reported || (child.body_returned && status == 0)) {
+  if (child.reported || (child.returned && status == 0)) {
     return;
   }
   if (child.stop_requested) {

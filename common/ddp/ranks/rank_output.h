@@ -81,7 +81,7 @@ struct Child {
   FrameReader frames;
   std::vector<StackFrame> stack;
   RankReport result;
-  bool body_returned = false;
+  bool returned = false;
   bool reported = false;
   bool stop_requested = false;
 

@@ -143,7 +143,8 @@ RankProcess isolate(RankProcess process) {
   return process;
 }
 
-void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body) {
+void run_function(const RankProcess& process, const ForkOptions& options,
+                  const RankFunction& function) {
   at::set_num_threads(options.threads_per_rank);
   // Not destroyed: a store that goes opens its file once more, which a rank that is confined, or has
   // no descriptors left, cannot.
@@ -156,7 +157,7 @@ void run_body(const RankProcess& process, const ForkOptions& options, const Rank
   context.send_to_parent = [fd = process.report_fd](const std::string& text) {
     write_frame(fd, FrameKind::kMessage, text);
   };
-  body(context);
+  function(context);
 }
 
 // The frame for an exception. Gloo throws if the process at the other end of a connection has
@@ -170,12 +171,12 @@ std::pair<FrameKind, std::string> outcome_of_exception(std::string_view what) {
   return {FrameKind::kThrew, std::string(what)};
 }
 
-// The frame that tells the parent how the body ended.
-std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
-                                                  const ForkOptions& options,
-                                                  const RankBody& body) {
+// The frame that tells the parent how the function ended.
+std::pair<FrameKind, std::string> outcome_of_function(const RankProcess& process,
+                                                      const ForkOptions& options,
+                                                      const RankFunction& function) {
   try {
-    run_body(process, options, body);
+    run_function(process, options, function);
     return {FrameKind::kFinished, process.token};
   } catch (const PeerGone& error) {
     return {FrameKind::kPeerGone, error.what_without_backtrace()};
@@ -225,10 +226,10 @@ void write_frame(int fd, FrameKind kind, std::string_view text) {
 
 int stack_request_signal() { return SIGRTMIN + 3; }
 
-void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body) {
+void run_rank(RankProcess process, const ForkOptions& options, const RankFunction& function) {
   process = isolate(std::move(process));
   install_handlers(process.report_fd);
-  const auto [kind, text] = outcome_of_body(process, options, body);
+  const auto [kind, text] = outcome_of_function(process, options, function);
   std::fflush(nullptr);
   if (kind == FrameKind::kThrew || kind == FrameKind::kPeerGone) {
     report_frames(last_throw());

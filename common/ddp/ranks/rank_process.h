@@ -15,10 +15,10 @@ namespace ddp {
 /// A frame from a rank to its parent is one byte for its kind, its length (4 bytes) and its text.
 enum class FrameKind : char {
   kMessage = 'm',         // RankContext::send_to_parent
-  kFinished = 'f',        // the body returned; the text is the token
-  kThrew = 't',           // the body threw; the text is the exception's
-  kNotImplemented = 'n',  // the body met a stub
-  kPeerGone = 'p',        // the body gave up because another rank had ended
+  kFinished = 'f',        // the function returned; the text is the token
+  kThrew = 't',           // the function threw; the text is the exception's
+  kNotImplemented = 'n',  // the function met a stub
+  kPeerGone = 'p',        // the function gave up because another rank had ended
   kStack = 's',           // one frame of the stack: "module offset symbol"
 };
 
@@ -28,7 +28,7 @@ constexpr std::size_t kLongestFrame = 1 << 20;
 /// Writes a whole frame. Does nothing if the parent has gone.
 void write_frame(int fd, FrameKind kind, std::string_view text);
 
-/// What the child needs to know before it runs the body.
+/// What the child needs to know before it runs the function.
 struct RankProcess {
   int rank = 0;
   int parent = 0;  // its process id
@@ -36,13 +36,14 @@ struct RankProcess {
   int report_fd = -1;
   int store_fd = -1;
   /// Known only to the parent and this rank's harness. So code under test that accidentally writes
-  /// to the report descriptor, or exits, does not look like a body that returned.
+  /// to the report descriptor, or exits, does not look like a function that returned.
   std::string token;
 };
 
-/// Runs the body and ends the process. `store_fd` is a file in memory, so that nothing is left
+/// Runs the function and ends the process. `store_fd` is a file in memory, so that nothing is left
 /// behind.
-[[noreturn]] void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body);
+[[noreturn]] void run_rank(RankProcess process, const ForkOptions& options,
+                           const RankFunction& function);
 
 /// The function of an instruction as "module offset symbol", written into the buffer; empty if it is in
 /// no loaded file. It takes no memory, so that a signal's handler may call it.

@@ -108,7 +108,7 @@ class ClientWork final : public c10d::Work {
   bool caller_rests_ = false;
   int polls_ = 0;
 
-  // Of polls by the body's thread, which alone uses them.
+  // Of polls by the scenario's thread, which alone uses them.
   int asking_poll_ = 0;
   int polls_held_ = 0;
   std::int32_t ready_at_poll_ = -1;
@@ -358,7 +358,7 @@ bool ClientWork::isCompleted() {
   return true;
 }
 
-// When an operation's answer comes is up to chance. So the body's thread is told by the number of its
+// When an operation's answer comes is up to chance. So the scenario's thread is told by the number of its
 // polls alone: nothing at first, and later what there is once other ranks have done their part.
 Answer ClientWork::answer_to_poll(int polls) {
   Witness& witness = *client_;

@@ -20,7 +20,8 @@ namespace ddp {
 constexpr const char* kTookFuture = "took a future";
 
 /// What an operation that World::failure names says.
-constexpr const char* kConnectionLost = "connection lost (this body lets communication fail once)";
+constexpr const char* kConnectionLost =
+    "connection lost (this scenario lets communication fail once)";
 
 class ClientWork;
 
@@ -49,7 +50,7 @@ class Client : public Witness, public AccessListener, public std::enable_shared_
   /// How many operations have been launched.
   std::int64_t launches() const { return launches_; }
 
-  /// Waits until the futures of all that is complete have run their callbacks, and nobody but the body
+  /// Waits until the futures of all that is complete have run their callbacks, and nobody but the scenario
   /// holds what they held: before memory and handles are counted.
   void settle();
 

@@ -26,10 +26,10 @@ enum class EventKind : std::uint8_t {
   kFact,     // a number was handed in, called `text`
   kThrew,    // a call threw an exception: `text` is the call, `detail` the exception
   kChoice,   // the schedule chose the other of two orders for `operation`: `text`
-  kPhase,    // the body went on to `place`
+  kPhase,    // the scenario went on to `place`
 };
 
-/// Which part of a training step a body is in, or whether it is in a call of the code under test.
+/// Which part of a training step a scenario is in, or whether it is in a call of the code under test.
 enum class Phase : std::uint8_t {
   kSetup,
   kConstruction,
@@ -38,26 +38,26 @@ enum class Phase : std::uint8_t {
   kFinish,
   kDestruction,
   kCall,
-  kCanary,  // after the body: what tests do to see whether a rank's watchers live
+  kCanary,  // after the scenario: what tests do to see whether a rank's watchers live
   kEnd
 };
 
-/// Where a body stands; every event carries it.
+/// Where a scenario stands; every event carries it.
 struct Place {
   Phase phase = Phase::kSetup;
   bool no_sync = false;     // inside a NoSync scope
   std::int32_t step = -1;   // -1: before the first
-  std::int32_t model = 0;   // which of the body's models, where it has several
+  std::int32_t model = 0;   // which of the scenario's models, where it has several
   std::int32_t ready = -1;  // the last gradient that backward has computed in this phase
 };
 
-/// A group in a body's world: the one of all ranks is 0.
+/// A group in a scenario's world: the one of all ranks is 0.
 using GroupIndex = std::int16_t;
 
 /// What is plain data of an event.
 struct EventData {
   EventKind kind = EventKind::kPhase;
-  bool home = true;         // on the thread that runs the body
+  bool home = true;         // on the thread that runs the scenario
   std::int32_t thread = 0;  // the kernel's id
   Place place;
 

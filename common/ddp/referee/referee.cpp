@@ -23,7 +23,7 @@ constexpr auto kLook = milliseconds(2);
 // News that comes sooner is not worth a sleep.
 constexpr int kGlancesOfReferee = 100;
 constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
-// Of one rank. Most bodies have no more; room that stays empty takes no memory.
+// Of one rank. Most scenarios have no more; room that stays empty takes no memory.
 constexpr std::size_t kExpectedEvents = 4096;
 constexpr std::size_t kExpectedValues = std::size_t{1} << 20;  // bytes of all ranks, likewise
 
@@ -39,7 +39,7 @@ constexpr int kLooksAtEndless = 50;  // processor time is told already; more tak
 constexpr auto kEndless = milliseconds(3'000);
 // A rank that has had so much is none that waits, however long a loaded machine lets it take.
 constexpr auto kComputes = milliseconds(500);
-// What a rank may say in a run; bodies say a tenth of it at most. All of it is kept.
+// What a rank may say in a run; scenarios say a tenth of it at most. All of it is kept.
 constexpr std::size_t kMostEvents = std::size_t{1} << 20;
 
 // Memory that forked processes do not have; for few and large blocks. What the referee keeps of all
@@ -546,17 +546,17 @@ std::string Referee::activity(int rank) const {
          (last->kind == EventKind::kLaunch ? "the launch of " + operation : operation);
 }
 
-Evidence run_refereed(const World& world, ForkOptions options, const RefereedBody& body) {
+Evidence run_refereed(const World& world, ForkOptions options, const RefereedScenario& scenario) {
   options.world_size = world.ranks;
   const Mailroom mailroom(world.ranks);
   Referee referee(world, mailroom, options.deadline);
   RankReports reports = fork_ranks(
       options,
       [&](RankContext& context) {
-        // Not destroyed: handles and threads of the code under test may outlive the body.
+        // Not destroyed: handles and threads of the code under test may outlive the scenario.
         static std::shared_ptr<Client> client;
         client = std::make_shared<Client>(world, context.rank, mailroom.of(context.rank));
-        body(*client, context);
+        scenario(*client, context);
         Place end = client->place();
         end.phase = Phase::kEnd;
         client->go_to(end);

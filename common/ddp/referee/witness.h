@@ -17,7 +17,7 @@ constexpr int kPollsAllowed = 16;
 
 /// A rank's evidence: what happens in it, as it happens. It decides nothing, and keeps nothing.
 ///
-/// Any thread may call all functions, but only the one that runs the body goes from place to place.
+/// Any thread may call all functions, but only the one that runs the scenario goes from place to place.
 class Witness {
  public:
   Witness(World world, int rank, Mailbox mailbox)
@@ -31,7 +31,7 @@ class Witness {
 
   Place place() const;
   void go_to(const Place& place);
-  /// The thread that runs the body is this one now.
+  /// The thread that runs the scenario is this one now.
   void come_home();
 
   /// Backward has computed a gradient.

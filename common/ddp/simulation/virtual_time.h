@@ -22,7 +22,7 @@ using ComputeCost = std::function<std::int64_t(const Seen& seen, int rank)>;
 /// Each rank has a clock, which events move by their cost, and launches by the network's overhead.
 /// A collective begins when all its members have launched it and the one before it in its group is
 /// done, and lasts cost_ns(); for messages see MessageTimes. A wait on the thread that runs the
-/// body, by the handle or by the future of a collective, moves the rank's clock to the operation's
+/// scenario, by the handle or by the future of a collective, moves the rank's clock to the operation's
 /// end; waits of other threads do not, nor do callbacks and polls. A step begins on all ranks when
 /// the last of them, and all communication of the step before, is done.
 ///
@@ -64,7 +64,7 @@ class VirtualTime {
     std::size_t size = 0;
     std::vector<Operation> operations;
   };
-  // One that does not run the body.
+  // One that does not run the scenario.
   struct Thread {
     int step = -1;
     std::int64_t clock = 0;
@@ -74,7 +74,7 @@ class VirtualTime {
     std::size_t next = 0;  // event
     std::int64_t clock = 0;
     int step = -1;
-    std::int64_t awaited = -1;             // the operation that its body's thread waits for
+    std::int64_t awaited = -1;             // the operation that its scenario's thread waits for
     bool at_step = false;                  // waits for the others at the beginning of its step
     std::vector<std::size_t> launched_in;  // how many collectives, by group
     std::map<std::int64_t, std::pair<GroupIndex, std::size_t>> operations;

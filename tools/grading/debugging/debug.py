@@ -43,7 +43,7 @@ PTRACE_SEIZE = 0x4206
 TICK_S = 0.2  # how soon it is noticed that the run has ended before gdb could come
 MAX_OUTPUT = 1 << 20
 FRAMES = Path(__file__).with_name("gdb_frames.py")
-_BODY = re.compile(r'in "(.+?)" \(\d+ ranks?\)(?: with SCHEDULE=\d+)?: ')  # tests/support/judge.cpp
+_SCENARIO = re.compile(r'in "(.+?)" \(\d+ ranks?\)(?: with SCHEDULE=\d+)?: ')  # tests/support/judge.cpp
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; by default the test's")
     parser.add_argument("--test", default="", help="the test's name")
     parser.add_argument("--rank", default="0", help="the rank that gdb looks at (default: 0)")
-    parser.add_argument("--body", default="", help="which of the test's runs, by its name; by default the failing one")
+    parser.add_argument(
+        "--scenario", default="", help="which of the test's runs, by its name; by default the failing one"
+    )
     parser.add_argument("--impl", default="", help="assignments (default) or solutions")
     parser.add_argument("--seed", default="", help="repeats the run that printed it")
     parser.add_argument("--device", default="", help="cpu (default) or cuda")
@@ -113,7 +115,7 @@ def ptrace_gap() -> str:
 
 
 def prepare(options: argparse.Namespace, builder: Builder) -> Target:
-    """Builds the stage, and finds out which body of the test to look at."""
+    """Builds the stage, and finds out which scenario of the test to look at."""
     stage, test = options.target
     with Watch() as watch:
         if error := builder.build_stage(stage, options.impl, watch, debug=True):
@@ -124,23 +126,23 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     (result,) = report.results
     said = "\n".join(result.failures + result.measured)
     known = signs_of_life.counts(stage) or report.signs
-    failing = next((found[1] for text in result.failures if (found := _BODY.match(text))), "")
-    body = options.body or failing or next(iter(result.bodies), "")
-    if body not in result.bodies:
-        listed = "\n  ".join(stages.closest_first(body, result.bodies)) or f"none, as it says itself:\n{said}"
-        raise BadChoice(f"BODY={body} is no run that {test.name} is judged on; these are:\n  {listed}")
-    ranks = len(known.get(body, []))
+    failing = next((found[1] for text in result.failures if (found := _SCENARIO.match(text))), "")
+    scenario = options.scenario or failing or next(iter(result.scenarios), "")
+    if scenario not in result.scenarios:
+        listed = "\n  ".join(stages.closest_first(scenario, result.scenarios)) or f"none, as it says itself:\n{said}"
+        raise BadChoice(f"SCENARIO={scenario} is no run that {test.name} is judged on; these are:\n  {listed}")
+    ranks = len(known.get(scenario, []))
     if ranks and options.rank >= ranks:
-        raise BadChoice(f'RANK={options.rank}: "{body}" has {ranks} ranks, of which the last is {ranks - 1}')
+        raise BadChoice(f'RANK={options.rank}: "{scenario}" has {ranks} ranks, of which the last is {ranks - 1}')
     outcome = {Status.PASSED: "passes", Status.TODO: "meets a stub"}.get(result.status, "fails")
-    about = f'gdb comes to rank {options.rank} of "{body}".'
+    about = f'gdb comes to rank {options.rank} of "{scenario}".'
     terminal = Terminal()
     terminal.print(fold(f"{test.name} {outcome}, with SEED={options.seed}. {said}".rstrip(), terminal.width))
     about += " There: next, step, up, continue, backtrace, info locals; quit ends."
     terminal.print(fold(about, terminal.width))
     command = ["/usr/bin/env", *(f"{name}={value}" for name, value in MEMORY.items()), str(builder.program(stage))]
     command += [f"--stage-library={library}", f"--test={test.name}", f"--seed={options.seed}"]
-    command += [f"--device={options.device}", f"--debug-body={body}", f"--debug-rank={options.rank}"]
+    command += [f"--device={options.device}", f"--debug-scenario={scenario}", f"--debug-rank={options.rank}"]
     return Target(stage.sources(options.impl), library, command)
 
 
@@ -153,7 +155,7 @@ def the_test(pattern: str, chosen: list[Stage]) -> tuple[Stage, TestSpec]:
 
 
 def attach(gdb: str, target: Target, arguments: list[str]) -> int:
-    """Runs the body, and gdb in the foreground; returns gdb's exit code."""
+    """Runs the scenario, and gdb in the foreground; returns gdb's exit code."""
     with tempfile.TemporaryDirectory(prefix="ddp-lab-debug-") as folder, waiting_rank(target, Path(folder)) as pid:
         quietly = f"| cat > {os.devnull}"
         own = str(target.sources[0].parent)

@@ -32,7 +32,7 @@ class Records:
         self._pending = b""
         self._skipping = False
         self.run_finished = False
-        self.signs: dict[str, list[int]] = {}  # of life, by body: tests/support/signs_of_life.h
+        self.signs: dict[str, list[int]] = {}  # of life, by scenario: tests/support/signs_of_life.h
         self.questions: list[dict] = []  # about what the ranks did: tests/support/questions.h
         self.count = 0  # of valid records: a measure of progress
 
@@ -65,7 +65,7 @@ class Records:
             record = json.loads(line)
             handler = {
                 "test_started": self._test_started,
-                "body_ended": lambda _: bool(self._current),
+                "scenario_ended": lambda _: bool(self._current),
                 "test_finished": self._test_finished,
                 "run_finished": self._run_finished,
             }[record["event"]]
@@ -94,7 +94,7 @@ class Records:
         status, seconds = _FINAL[record["status"]], float(record.get("seconds", 0))
         failures, measured = _texts(record.get("failures", [])), _texts(record.get("measured", []))
         result = self._results[self._current]
-        result.seconds, result.measured, result.bodies = seconds, measured, _texts(record.get("bodies", []))
+        result.seconds, result.measured, result.scenarios = seconds, measured, _texts(record.get("scenarios", []))
         result.runs, result.broken = _runs(record.get("runs", [0, 0])), _broken(record.get("broken", []))
         result.picture = picture if isinstance(picture := record.get("picture"), dict) else None
         self._end(result, status, failures)
@@ -136,7 +136,7 @@ def _runs(value: object) -> tuple[int, int]:
 
 
 def _broken(value: list[dict]) -> list[Broken]:
-    return [Broken(str(each["body"]), frozenset(_texts(each["rare"])), str(each["charged_to"])) for each in value]
+    return [Broken(str(each["scenario"]), frozenset(_texts(each["rare"])), str(each["charged_to"])) for each in value]
 
 
 def _texts(value: object) -> list[str]:

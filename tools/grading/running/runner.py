@@ -10,7 +10,7 @@ What a test program build/bin/tests_<stage> understands:
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
                "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...],
                "runs": [24, 26], the claim holds in 24 of 26 runs
-               "broken": [{"body": ..., "rare": [...], "charged_to": ...}, ...]}  for tools/grading/scoring/price.py
+               "broken": [{"scenario": ..., "rare": [...], "charged_to": ...}, ...]}  for tools/grading/scoring/price.py
               {"event": "run_finished"}
             todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
             report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
@@ -38,7 +38,7 @@ TICK_S = 0.2  # how soon a Ctrl-C is noticed
 MAX_OUTPUT = 1 << 20
 # glibc: fills freed memory with the byte 01 and fresh memory with FE, and keeps no freed blocks unfilled (tcache). So a
 # use of freed or uninitialized memory gets a wild pointer or a huge number, and never works by luck. It costs no
-# measurable time. Huge pages: a fork copies one entry for 2 MiB rather than 512, and each body forks its ranks.
+# measurable time. Huge pages: a fork copies one entry for 2 MiB rather than 512, and each scenario forks its ranks.
 MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.perturb=1:glibc.malloc.tcache_count=0:glibc.malloc.hugetlb=1"}
 
 
@@ -49,10 +49,10 @@ class RunOptions:
     silence_s: float = SILENCE_S
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
-    alive: bool = True  # ranks have to show what their bodies are known to do
+    alive: bool = True  # ranks have to show what their scenarios are known to do
     schedule: int | None = None  # the only order of events, see common/ddp/referee/world.h; none: some
-    many_orders: bool = False  # every body with an order to choose is run in a drawn one, too
-    brief: bool = False  # a claim is judged no further than to the first body that breaks it
+    many_orders: bool = False  # every scenario with an order to choose is run in a drawn one, too
+    brief: bool = False  # a claim is judged no further than to the first scenario that breaks it
     partial: bool = False  # course.json: points for the share of runs in which a claim holds
     machine: Path | None = None  # programs that run at the same time share it by this file
     stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C

@@ -1,6 +1,6 @@
-"""How much each rank of each body of a stage's tests does at least, from a run of the solution.
+"""How much each rank of each scenario of a stage's tests does at least, from a run of the solution.
 
-Whoever did less has not run the body, whatever it says (tests/support/signs_of_life.h). The solutions' own run writes
+Whoever did less has not run the scenario, whatever it says (tests/support/signs_of_life.h). The solutions' own run writes
 it into the build folder (make test IMPL=solutions); `make release` and `make autograder` pack it beside the tests.
 """
 
@@ -48,7 +48,7 @@ def require(stages: Iterable[Stage]) -> None:
 
 
 def counts(stage: Stage) -> dict[str, list[int]]:
-    """By body, of each of its ranks."""
+    """By scenario, of each of its ranks."""
     path = known(stage)
     return json.loads(path.read_text()) if path else {}
 
@@ -57,7 +57,9 @@ def keep(report: StageReport) -> None:
     """Called with a run of all of a solution's tests on the CPU; of one that fails nothing is kept."""
     passed = all(result.status in (Status.PASSED, Status.SKIPPED) for result in report.results)
     if passed and report.signs and not packed(report.stage).exists():
-        lines = ",\n".join(f" {json.dumps(body)}: {json.dumps(ranks)}" for body, ranks in sorted(report.signs.items()))
+        lines = ",\n".join(
+            f" {json.dumps(scenario)}: {json.dumps(ranks)}" for scenario, ranks in sorted(report.signs.items())
+        )
         written(report.stage).parent.mkdir(parents=True, exist_ok=True)
         replace_file(written(report.stage), f"{{\n{lines}\n}}\n".encode())
 

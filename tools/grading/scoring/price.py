@@ -1,10 +1,10 @@
 """One slip, one price.
 
-A claim is judged on many bodies, of which some have something rare about them: a layout, a dtype, a world of one (see
-tests/support/body.h). What breaks a claim where nothing is rare costs the test's points. What breaks claims only where
+A claim is judged on many scenarios, of which some have something rare about them: a layout, a dtype, a world of one (see
+tests/support/scenario.h). What breaks a claim where nothing is rare costs the test's points. What breaks claims only where
 something is rare is one slip, however many tests meet it. It costs the points of one: of a test that nothing is left to
-judge, or else of one with the most points, which such a body is charged to if there is a choice. The others are judged
-by the rest of their bodies.
+judge, or else of one with the most points, which such a scenario is charged to if there is a choice. The others are judged
+by the rest of their scenarios.
 
 Some claims mean nothing where another one is broken: values, where tensors were used in flight. Tests that are not
 judged for that, and hold in other runs, cost no more than MOST points together with what is broken, where half of the
@@ -63,13 +63,13 @@ def _follows(result: TestResult) -> bool:
 
 def _only_rare(result: TestResult) -> bool:
     """Whether it fails, for points, and nowhere without something rare."""
-    bodies = tuple(f'in "{broken.body}" (' for broken in result.broken)
+    scenarios = tuple(f'in "{broken.scenario}" (' for broken in result.broken)
     return (
         result.status is Status.FAILED
         and result.spec.points > 0
         and len(result.broken) > 0
         and all(broken.rare for broken in result.broken)
-        and all(failure.startswith(bodies) for failure in result.failures)
+        and all(failure.startswith(scenarios) for failure in result.failures)
     )
 
 

@@ -46,9 +46,9 @@ class TestSpec:
 
 @dataclass(frozen=True)
 class Broken:
-    """A body that breaks a test's claim, what is rare about it, and the test that it is charged to."""
+    """A scenario that breaks a test's claim, what is rare about it, and the test that it is charged to."""
 
-    body: str
+    scenario: str
     rare: frozenset[str]
     charged_to: str
 
@@ -60,7 +60,7 @@ class TestResult:
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
     measured: list[str] = field(default_factory=list)
-    bodies: list[str] = field(default_factory=list)  # what it was judged on
+    scenarios: list[str] = field(default_factory=list)  # what it was judged on
     runs: tuple[int, int] = (0, 0)  # in how many of them the claim holds, of how many it could be judged on
     broken: list[Broken] = field(default_factory=list)
     partial: bool = False  # a claim that fails gets the share of runs in which it holds
@@ -88,7 +88,7 @@ class StageReport:
     problem: str = DOES_NOT_COMPILE  # what a build error says in short
     sources: str = ""  # the digest of what was graded
     output: str = ""
-    signs: dict[str, list[int]] = field(default_factory=dict)  # of life, by body
+    signs: dict[str, list[int]] = field(default_factory=dict)  # of life, by scenario
     questions: list[dict] = field(default_factory=list)  # about what its ranks did, with answers
 
     @property

@@ -1,4 +1,4 @@
-#include "bodies.h"
+#include "scenarios.h"
 
 #include <ATen/ATen.h>
 
@@ -6,8 +6,8 @@
 #include "ddp/referee/client.h"
 #include "support/calls.h"
 #include "support/settings.h"
-#include "support/toy_bodies.h"
-#include "support/training_bodies.h"
+#include "support/toy_scenarios.h"
+#include "support/training_scenarios.h"
 
 namespace ddp::testing {
 
@@ -81,7 +81,7 @@ void construct_with_two_dtypes(Client& client) {
 
 // Refused before the others are sent, in the second step. The sparse one has values, none or no
 // elements: then another one is at the same address.
-Body sparse_among_dense(const SynchronizerUnderTest& subject) {
+Scenario sparse_among_dense(const SynchronizerUnderTest& subject) {
   return {
       subject.form + "a sparse gradient among dense ones",
       {},
@@ -108,7 +108,7 @@ Body sparse_among_dense(const SynchronizerUnderTest& subject) {
 }
 
 // More than the 25 MiB of which PyTorch makes a bucket.
-Body many_gradients() {
+Scenario many_gradients() {
   const SynchronizerUnderTest& flat = subject(Form::kFlat);
   return {flat.form + "more than 25 MiB",
           {},
@@ -123,40 +123,40 @@ Body many_gradients() {
           flat.charged.mean};
 }
 
-std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTest&)) {
-  return joined({bodies(subject(Form::kPerParameter)), bodies(subject(Form::kFlat))});
+std::vector<Scenario> of_both(std::vector<Scenario> (*scenarios)(const SynchronizerUnderTest&)) {
+  return joined({scenarios(subject(Form::kPerParameter)), scenarios(subject(Form::kFlat))});
 }
 
 }  // namespace
 
-std::vector<Body> training(Form form) {
-  std::vector<Body> bodies =
-      joined({training_bodies(subject(form)), recovery_bodies(subject(form))});
+std::vector<Scenario> training(Form form) {
+  std::vector<Scenario> scenarios =
+      joined({training_scenarios(subject(form)), recovery_scenarios(subject(form))});
   if (form == Form::kFlat) {
-    bodies.push_back(many_gradients());
+    scenarios.push_back(many_gradients());
   }
-  return bodies;
+  return scenarios;
 }
 
-std::vector<Body> rank_dependent(Form form) { return rank_dependent_bodies(subject(form)); }
+std::vector<Scenario> rank_dependent(Form form) { return rank_dependent_scenarios(subject(form)); }
 
-std::vector<Body> all_training() {
+std::vector<Scenario> all_training() {
   return joined(
-      {training(Form::kPerParameter), training(Form::kFlat), of_both(rank_dependent_bodies)});
+      {training(Form::kPerParameter), training(Form::kFlat), of_both(rank_dependent_scenarios)});
 }
 
-std::vector<Body> small_models() {
-  return {toy_body(2, plain_models(), subject(Form::kPerParameter).make, kTrainingTest)};
+std::vector<Scenario> small_models() {
+  return {toy_scenario(2, plain_models(), subject(Form::kPerParameter).make, kTrainingTest)};
 }
 
-std::vector<Body> all_models() {
-  return {toy_body(4, {all_toy_models()}, subject(Form::kPerParameter).make, kTrainingTest)};
+std::vector<Scenario> all_models() {
+  return {toy_scenario(4, {all_toy_models()}, subject(Form::kPerParameter).make, kTrainingTest)};
 }
 
-std::vector<Body> misuse() {
+std::vector<Scenario> misuse() {
   const std::string& errors = subject(Form::kFlat).charged.errors;
   return joined(
-      {of_both(misuse_bodies),
+      {of_both(misuse_scenarios),
        {sparse_made_dense(subject(Form::kPerParameter)),
         sparse_made_dense(subject(Form::kFlat)),
         sparse_among_dense(subject(Form::kPerParameter)),
@@ -169,6 +169,6 @@ std::vector<Body> misuse() {
          {kOneRank}}}});
 }
 
-std::vector<Body> destruction() { return of_both(destruction_bodies); }
+std::vector<Scenario> destruction() { return of_both(destruction_scenarios); }
 
 }  // namespace ddp::testing

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "support/body.h"
+#include "support/scenario.h"
 #include "support/training.h"
 
 namespace ddp::testing {
 
-/// The stage's tests that are charged if a body does not come to its end.
+/// The stage's tests that are charged if a scenario does not come to its end.
 struct ChargedTests {
   std::string mean, missing, accumulation, lifetime, growth, errors;
   /// Where gradients are undefined on all ranks; empty: as `mean`.
@@ -22,7 +22,7 @@ struct ChargedTests {
 struct SynchronizerUnderTest {
   Factory make;
   ChargedTests charged;
-  std::string form = "";     // begins the bodies' names
+  std::string form = "";     // begins the scenarios' names
   bool mixed_dtypes = true;  // whether a model may have several
 };
 
@@ -31,47 +31,47 @@ constexpr std::int64_t kEach = 1;
 constexpr std::int64_t kSome = 300;
 constexpr std::int64_t kOne = std::int64_t{25} << 20;
 
-/// Bodies in which all ranks compute the same gradients in the same order, the simplest first.
-std::vector<Body> training_bodies(const SynchronizerUnderTest& subject);
+/// Scenarios in which all ranks compute the same gradients in the same order, the simplest first.
+std::vector<Scenario> training_scenarios(const SynchronizerUnderTest& subject);
 
-/// Bodies in which they do not: layers that only some ranks use, ranks without a backward.
-std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject);
+/// Scenarios in which they do not: layers that only some ranks use, ranks without a backward.
+std::vector<Scenario> rank_dependent_scenarios(const SynchronizerUnderTest& subject);
 
 using RunWith = void (*)(Client& client, const Factory& make);
 
-/// A body that calls `run` with the stage's factory.
-Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int ranks, RunWith run,
-             const std::string& charged_to);
+/// A scenario that calls `run` with the stage's factory.
+Scenario scenario_of(const SynchronizerUnderTest& subject, const std::string& name, int ranks,
+                     RunWith run, const std::string& charged_to);
 
 /// Wrong arguments and sparse gradients, on all ranks and on one alone; for stages 01-03.
-std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject);
+std::vector<Scenario> misuse_scenarios(const SynchronizerUnderTest& subject);
 
 /// A sparse gradient that was accumulated inside NoSync, and is none when it would be sent.
-Body sparse_made_dense(const SynchronizerUnderTest& subject);
+Scenario sparse_made_dense(const SynchronizerUnderTest& subject);
 
 /// For stages in which it is the hook that refuses, and so backward.
-Body refused_in_backward(const SynchronizerUnderTest& subject);
+Scenario refused_in_backward(const SynchronizerUnderTest& subject);
 
 /// A second backward outside NoSync before finish(), which must throw, on every rank.
-std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject);
+std::vector<Scenario> second_backward_scenarios(const SynchronizerUnderTest& subject);
 
 /// Training after an error: of a hook that is not the synchronizer's, and of another synchronizer.
-std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject);
+std::vector<Scenario> recovery_scenarios(const SynchronizerUnderTest& subject);
 
 /// The same on one rank alone, for synchronizers of which each finish() reduces everything.
-Body failure_on_one_rank(const SynchronizerUnderTest& subject);
+Scenario failure_on_one_rank(const SynchronizerUnderTest& subject);
 
 /// A synchronizer is destroyed, and its parameters live on.
-std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject);
+std::vector<Scenario> destruction_scenarios(const SynchronizerUnderTest& subject);
 
-// How training_bodies() and rank_dependent_bodies() are written.
+// How training_scenarios() and rank_dependent_scenarios() are written.
 
-/// Collects the bodies of one stage.
-class Bodies {
+/// Collects the scenarios of one stage.
+class Scenarios {
  public:
-  explicit Bodies(const SynchronizerUnderTest& subject) : subject_(subject) {}
+  explicit Scenarios(const SynchronizerUnderTest& subject) : subject_(subject) {}
 
-  /// A body with one model, which has been constructed. `rare`: what is, beside the model and the
+  /// A scenario with one model, which has been constructed. `rare`: what is, beside the model and the
   /// world.
   void add(const std::string& name, const World& world, const std::string& charged,
            const TrainingOptions& options, const std::function<void(Training&)>& run,
@@ -98,11 +98,11 @@ class Bodies {
   const ChargedTests& charged() const { return subject_.charged; }
   const Factory& make() const { return subject_.make; }
   bool mixed_dtypes() const { return subject_.mixed_dtypes; }
-  std::vector<Body> take() { return std::move(all_); }
+  std::vector<Scenario> take() { return std::move(all_); }
 
  private:
   const SynchronizerUnderTest& subject_;
-  std::vector<Body> all_;
+  std::vector<Scenario> all_;
 };
 
 /// So many whole steps, before which gradients are cleared in these ways by turns.
@@ -116,7 +116,7 @@ inline std::function<void(Training&)> steps(int count, const std::vector<Clear>&
 
 inline const auto kThreeSteps = steps(3, {Clear::kNone, Clear::kZero});
 
-/// A body drawn from the seed.
-void add_drawn(Bodies& bodies);
+/// A scenario drawn from the seed.
+void add_drawn(Scenarios& scenarios);
 
 }  // namespace ddp::testing

@@ -1,4 +1,4 @@
-#include "bodies.h"
+#include "scenarios.h"
 
 #include <ATen/ATen.h>
 
@@ -18,7 +18,7 @@ namespace ddp::testing {
 
 namespace {
 
-// What is charged with a body, unless the body has another test of its own; by function.
+// What is charged with a scenario, unless the scenario has another test of its own; by function.
 constexpr const char* kCharged[] = {"reduce_scatter_completes_chunk_r_on_rank_r",
                                     "all_gather_hands_chunk_r_of_rank_r_to_all",
                                     "all_reduce_gives_every_rank_the_sum_or_average"};
@@ -28,7 +28,7 @@ constexpr const char* kMemoryTest = "memory_beside_the_tensor_is_one_chunk";
 
 using Calls = std::vector<RingCall>;
 
-// Calls of several functions in a world, of which each function makes a body: so a function is judged
+// Calls of several functions in a world, of which each function makes a scenario: so a function is judged
 // before the others are written.
 struct Plan {
   std::string name;
@@ -42,7 +42,7 @@ constexpr const char* kModes = "modes that the caller has chosen";
 constexpr const char* kAutograd = "tensors that autograd knows";
 constexpr const char* kOddNumbers = "numbers that are subnormal, infinite or none";
 
-Body body_of(const Plan& plan, Function function) {
+Scenario scenario_of(const Plan& plan, Function function) {
   std::vector<RingCall> calls;
   std::ranges::copy_if(plan.calls, std::back_inserter(calls),
                        [&](const RingCall& call) { return call.function == function; });
@@ -257,7 +257,7 @@ const std::vector<Plan>& plans() {
 }
 
 // As a sharded optimizer does, which updates its rank's chunk in between.
-Body one_tensor_in_several_calls() {
+Scenario one_tensor_in_several_calls() {
   return {"one tensor in several calls",
           {.ranks = 4},
           [](Client& client) {
@@ -288,8 +288,8 @@ Rare with_ranks(Rare rare, int ranks) {
   return rare;
 }
 
-Body calling(const std::string& name, const World& world, const std::vector<RingCall>& calls,
-             const std::string& charged_to, const Rare& rare) {
+Scenario calling(const std::string& name, const World& world, const std::vector<RingCall>& calls,
+                 const std::string& charged_to, const Rare& rare) {
   return {name, world,
           [calls, modes = rare.contains(kModes)](Client& client) {
             if (modes) {
@@ -303,25 +303,25 @@ Body calling(const std::string& name, const World& world, const std::vector<Ring
           charged_to, rare};
 }
 
-std::vector<Body> bodies_of(Function function) {
-  std::vector<Body> bodies;
+std::vector<Scenario> scenarios_of(Function function) {
+  std::vector<Scenario> scenarios;
   for (const Plan& plan : plans()) {
     if (std::ranges::find(plan.calls, function, &RingCall::function) != plan.calls.end()) {
-      bodies.push_back(body_of(plan, function));
+      scenarios.push_back(scenario_of(plan, function));
     }
   }
   if (function == Function::kAllGather) {
-    bodies.push_back(one_tensor_in_several_calls());
+    scenarios.push_back(one_tensor_in_several_calls());
   }
-  return bodies;
+  return scenarios;
 }
 
-std::vector<Body> all_bodies() {
-  return joined({bodies_of(Function::kAllReduce), bodies_of(Function::kReduceScatter),
-                 bodies_of(Function::kAllGather)});
+std::vector<Scenario> all_scenarios() {
+  return joined({scenarios_of(Function::kAllReduce), scenarios_of(Function::kReduceScatter),
+                 scenarios_of(Function::kAllGather)});
 }
 
-// Bodies that call with wrong arguments, many times, or with one tensor.
+// Scenarios that call with wrong arguments, many times, or with one tensor.
 
 namespace {
 
@@ -372,7 +372,7 @@ void refuse_ops(Client& client, const std::string& name,
 }
 
 // An error does not affect later calls.
-Body misuse(int ranks) {
+Scenario misuse(int ranks) {
   return {"wrong arguments, " + on_ranks(ranks),
           {.ranks = ranks},
           [](Client& client) {
@@ -401,41 +401,42 @@ Body misuse(int ranks) {
 }
 
 // One of the messages of a call is lost: in the middle, or the last. It is the only call that fails.
-Body lost_connection(int ranks, bool last) {
-  Body body{(last ? "the last message fails, " : "a message fails, ") + on_ranks(ranks),
-            {.ranks = ranks, .subgroups = {members_of({.ranks = ranks}, 0)}},
-            [](Client& client) {
-              RingCaller caller(client);
-              const at::Tensor weight = at::ones({12}, settings().device).set_requires_grad(true);
-              expect_lost_connection(client, "ring_all_reduce() of which a message fails",
-                                     [&] { ring_all_reduce(weight, caller.group(0)); });
-              TORCH_CHECK(weight.requires_grad(),
-                          "a call of which a message failed has left its "
-                          "tensor, a parameter, without requires_grad");
-              caller.call({.elements = 10, .group = 1});
-            },
-            kErrorsTest,
-            with_ranks({}, ranks)};
+Scenario lost_connection(int ranks, bool last) {
+  Scenario scenario{(last ? "the last message fails, " : "a message fails, ") + on_ranks(ranks),
+                    {.ranks = ranks, .subgroups = {members_of({.ranks = ranks}, 0)}},
+                    [](Client& client) {
+                      RingCaller caller(client);
+                      const at::Tensor weight =
+                          at::ones({12}, settings().device).set_requires_grad(true);
+                      expect_lost_connection(client, "ring_all_reduce() of which a message fails",
+                                             [&] { ring_all_reduce(weight, caller.group(0)); });
+                      TORCH_CHECK(weight.requires_grad(),
+                                  "a call of which a message failed has left its "
+                                  "tensor, a parameter, without requires_grad");
+                      caller.call({.elements = 10, .group = 1});
+                    },
+                    kErrorsTest,
+                    with_ranks({}, ranks)};
   const int all = 4 * (ranks - 1);  // sends and recvs of both halves
-  body.world.failure = Failure{.operation = last ? all - 1 : ranks};
-  return body;
+  scenario.world.failure = Failure{.operation = last ? all - 1 : ranks};
+  return scenario;
 }
 
-Body lost_turn() {
-  Body body{"the message between two lines fails",
-            {},
-            [](Client& client) {
-              const ProcessGroupPtr group = make_group(client.shared_from_this());
-              std::ostringstream out;
-              expect_lost_connection(client, "print_in_rank_order() of which a message fails",
-                                     [&] { print_in_rank_order("hello", out, group); });
-              TORCH_CHECK(
-                  client.rank() == 0 || out.str().empty(),
-                  "rank 1 has written its line, although the message that says when failed");
-            },
-            kErrorsTest};
-  body.world.failure = Failure{.operation = 0};
-  return body;
+Scenario lost_turn() {
+  Scenario scenario{
+      "the message between two lines fails",
+      {},
+      [](Client& client) {
+        const ProcessGroupPtr group = make_group(client.shared_from_this());
+        std::ostringstream out;
+        expect_lost_connection(client, "print_in_rank_order() of which a message fails",
+                               [&] { print_in_rank_order("hello", out, group); });
+        TORCH_CHECK(client.rank() == 0 || out.str().empty(),
+                    "rank 1 has written its line, although the message that says when failed");
+      },
+      kErrorsTest};
+  scenario.world.failure = Failure{.operation = 0};
+  return scenario;
 }
 
 }  // namespace
@@ -444,21 +445,22 @@ std::string on_ranks(int ranks) {
   return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
 }
 
-std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks)) {
-  std::vector<Body> bodies;
+std::vector<Scenario> for_ranks(std::initializer_list<int> numbers,
+                                Scenario (*scenario)(int ranks)) {
+  std::vector<Scenario> scenarios;
   for (const int ranks : numbers) {
-    bodies.push_back(body(ranks));
+    scenarios.push_back(scenario(ranks));
   }
-  return bodies;
+  return scenarios;
 }
 
-std::vector<Body> misuse_bodies() {
+std::vector<Scenario> misuse_scenarios() {
   return joined({for_ranks({2, 1, 3}, misuse),
                  {lost_connection(2, false), lost_connection(3, false), lost_connection(2, true),
                   lost_turn()}});
 }
 
-Body many_calls() {
+Scenario many_calls() {
   return {"many calls",
           {},
           [](Client& client) {

@@ -9,7 +9,7 @@
 #include "04_sync_batch_norm/sync_batch_norm.h"
 #include "ddp/batch_norm.h"
 #include "ddp/referee/client.h"
-#include "support/body.h"
+#include "support/scenario.h"
 
 // What ranks do in this stage, and what that is made of: uses of batch normalization, which hand in what
 // goes in and comes out.
@@ -61,7 +61,7 @@ struct UseOptions {
 /// When a tensor is handed in.
 enum Moment : std::int64_t { kBefore, kAfterForward, kAfterBackward, kAtEnd };
 
-/// What is rare about such inputs; see support/body.h.
+/// What is rare about such inputs; see support/scenario.h.
 constexpr const char* kFloat64 = "float64";
 
 using NormModule = std::shared_ptr<BatchNorm>;
@@ -123,7 +123,7 @@ class Use {
   int backwards_ = 0;
 };
 
-/// The uses of a body, in order.
+/// The uses of a scenario, in order.
 class Uses {
  public:
   explicit Uses(Client& client) : client_(client) {}
@@ -157,43 +157,43 @@ std::vector<std::int64_t> without_channels(const at::Tensor& input);
 /// [C] as [1, C, 1, 1], or with as many dimensions as `input` has.
 at::Tensor along_channels(const at::Tensor& of_channels, const at::Tensor& input);
 
-// The bodies.
+// The scenarios.
 
 /// Uses of the function in training, the simplest first, that no other list is about.
-std::vector<Body> plain();
+std::vector<Scenario> plain();
 /// Those among them where a mode of libtorch is another.
-std::vector<Body> modes();
+std::vector<Scenario> modes();
 /// Those among them where a rank is in several groups.
-std::vector<Body> groups();
+std::vector<Scenario> groups();
 /// Several forwards go before the first backward, in one group and in several.
-std::vector<Body> interleaved();
+std::vector<Scenario> interleaved();
 /// Ranks with different numbers of samples, or none, by the function and by a module.
-std::vector<Body> shards();
+std::vector<Scenario> shards();
 /// Deviations of which a float32 inverse of sqrt(variance + eps) tells nothing.
-std::vector<Body> tiny_deviations();
+std::vector<Scenario> tiny_deviations();
 /// Upstream gradients of which some ranks have none.
-std::vector<Body> upstreams();
-std::vector<Body> large_means();
+std::vector<Scenario> upstreams();
+std::vector<Scenario> large_means();
 /// Too many values for an exact mean in float32, of which the weight's gradient is independent.
-std::vector<Body> large_products();
-std::vector<Body> low_precision();
-std::vector<Body> layouts();
-std::vector<Body> evaluation();
-std::vector<Body> modules();
+std::vector<Scenario> large_products();
+std::vector<Scenario> low_precision();
+std::vector<Scenario> layouts();
+std::vector<Scenario> evaluation();
+std::vector<Scenario> modules();
 /// All above.
-std::vector<Body> all_uses();
+std::vector<Scenario> all_uses();
 
 /// Too few values on all ranks together; and bad arguments.
-std::vector<Body> counts();
-std::vector<Body> misuse();
+std::vector<Scenario> counts();
+std::vector<Scenario> misuse();
 
 /// What is in use between forward and backward, and after many steps.
-std::vector<Body> memory();
+std::vector<Scenario> memory();
 /// What is too much of that, in all cases.
 Finding little_is_kept(const Evidence& evidence);
 
 /// A network in training.
-std::vector<Body> networks();
+std::vector<Scenario> networks();
 /// What is wrong with it in the end: it is compared with training in one process.
 Finding network_is_trained_as_by_one(const Evidence& evidence);
 
@@ -201,12 +201,13 @@ Finding network_is_trained_as_by_one(const Evidence& evidence);
 
 using Shape = std::vector<std::int64_t>;
 
-/// A body whose ranks do `run`, charged to the test that it is about.
-Body body_of(const std::string& name, int ranks, const std::string& charged_to,
-             const std::function<void(Uses&)>& run);
+/// A scenario whose ranks do `run`, charged to the test that it is about.
+Scenario scenario_of(const std::string& name, int ranks, const std::string& charged_to,
+                     const std::function<void(Uses&)>& run);
 /// The same on each of several numbers of ranks.
-std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& name,
-                             const std::string& charged_to, const std::function<void(Uses&)>& run);
+std::vector<Scenario> with_ranks(const std::vector<int>& ranks, const std::string& name,
+                                 const std::string& charged_to,
+                                 const std::function<void(Uses&)>& run);
 
 /// Of two to five dimensions.
 const std::vector<Shape>& shapes();

@@ -1,11 +1,11 @@
-#include "bodies.h"
+#include "scenarios.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
-#include "support/toy_bodies.h"
-#include "support/training_bodies.h"
+#include "support/toy_scenarios.h"
+#include "support/training_scenarios.h"
 
 namespace ddp::testing {
 
@@ -13,27 +13,27 @@ namespace {
 
 // Without those that ask for what this stage does not have: one value for weights that are the same
 // memory, and gradients that are there after a step. One about NoSync is charged as such.
-std::vector<Body> fitting(std::vector<Body> bodies) {
-  std::erase_if(bodies, [](const Body& body) {
-    return body.name.ends_with("weights that are the same memory") ||
-           body.name.ends_with("a rank without a backward");
+std::vector<Scenario> fitting(std::vector<Scenario> scenarios) {
+  std::erase_if(scenarios, [](const Scenario& scenario) {
+    return scenario.name.ends_with("weights that are the same memory") ||
+           scenario.name.ends_with("a rank without a backward");
   });
-  for (Body& body : bodies) {
-    if (body.name.ends_with("a rank that accumulates inside NoSync only")) {
-      body.charged_to = kAccumulationTest;
+  for (Scenario& scenario : scenarios) {
+    if (scenario.name.ends_with("a rank that accumulates inside NoSync only")) {
+      scenario.charged_to = kAccumulationTest;
     }
-    body.name = in_own_words(body.name);
+    scenario.name = in_own_words(scenario.name);
   }
-  return bodies;
+  return scenarios;
 }
 
-std::vector<Body> some_of(const SynchronizerUnderTest& form,
-                          const std::vector<std::string>& names) {
-  return named(training_bodies(form), names, form.form);
+std::vector<Scenario> some_of(const SynchronizerUnderTest& form,
+                              const std::vector<std::string>& names) {
+  return named(training_scenarios(form), names, form.form);
 }
 
-// The bodies in which buckets of another size, another optimizer, or no overlap, are another path.
-std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
+// The scenarios in which buckets of another size, another optimizer, or no overlap, are another path.
+std::vector<Scenario> a_few_of(const SynchronizerUnderTest& form) {
   return some_of(
       form, {"three layers, three steps", "one rank", "float64, five ranks",
              "layers of several dtypes", "a tied and a frozen weight",
@@ -43,7 +43,7 @@ std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
 
 // Each rank uses the layers in its own order, and some not at all; in the last step rank 1 has no
 // backward.
-Body in_other_orders(int ranks, std::int64_t cap) {
+Scenario in_other_orders(int ranks, std::int64_t cap) {
   return {"layers in another order on each rank, cap " + std::to_string(cap),
           {.ranks = ranks},
           [cap](Client& client) {
@@ -67,7 +67,7 @@ Body in_other_orders(int ranks, std::int64_t cap) {
 
 // Weights, gradients, their sums and means, and momentum have few bits each, so that no order of adding
 // rounds anything. What the caller writes between steps does not count.
-Body without_rounding(std::int64_t cap) {
+Scenario without_rounding(std::int64_t cap) {
   return {"numbers of few bits, parameters overwritten before step 1, four ranks, cap " +
               std::to_string(cap),
           {.ranks = 4},
@@ -98,8 +98,8 @@ Body without_rounding(std::int64_t cap) {
 }
 
 // Layers differ in elements, so that no two launches look alike.
-Body chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
-           const ShardedOptimizerOptions& options) {
+Scenario chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
+               const ShardedOptimizerOptions& options) {
   return {name + ", cap " + std::to_string(options.cap_bytes) +
               (options.overlap ? "" : ", without overlap") + ", " + std::to_string(ranks) +
               " ranks",
@@ -117,10 +117,10 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
 
 }  // namespace
 
-std::vector<Body> same_order() {
+std::vector<Scenario> same_order() {
   return joined(
-      {fitting(training_bodies(subject({.options = {.cap_bytes = kSome}}))),
-       recovery_bodies(subject({.options = {.cap_bytes = kSome}})),
+      {fitting(training_scenarios(subject({.options = {.cap_bytes = kSome}}))),
+       recovery_scenarios(subject({.options = {.cap_bytes = kSome}})),
        a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
        a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
        some_of(subject({.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: "),
@@ -129,26 +129,26 @@ std::vector<Body> same_order() {
                {"three layers, three steps"})});
 }
 
-std::vector<Body> overlapping() {
+std::vector<Scenario> overlapping() {
   return joined(
       {same_order(),
        {in_other_orders(2, kEach), in_other_orders(3, 60), in_other_orders(3, kOne)},
-       fitting(rank_dependent_bodies(subject({.options = {.cap_bytes = kSome}}))),
-       fitting(rank_dependent_bodies(subject({.options = {.cap_bytes = kEach}}, "each: ")))});
+       fitting(rank_dependent_scenarios(subject({.options = {.cap_bytes = kSome}}))),
+       fitting(rank_dependent_scenarios(subject({.options = {.cap_bytes = kEach}}, "each: ")))});
 }
 
-std::vector<Body> without_overlap() {
+std::vector<Scenario> without_overlap() {
   const auto sync =
       subject({.options = {.cap_bytes = kSome, .overlap = false}}, "without overlap: ");
   const auto each =
       subject({.options = {.cap_bytes = kEach, .overlap = false}}, "each, without overlap: ");
   return joined({some_of(each, {"three layers, three steps"}), a_few_of(sync),
-                 fitting(rank_dependent_bodies(sync))});
+                 fitting(rank_dependent_scenarios(sync))});
 }
 
-std::vector<Body> exact() { return {without_rounding(60), without_rounding(kOne)}; }
+std::vector<Scenario> exact() { return {without_rounding(60), without_rounding(kOne)}; }
 
-std::vector<Body> clipping() {
+std::vector<Scenario> clipping() {
   const auto clipped = subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ");
   return joined(
       {some_of(subject({.options = {.cap_bytes = kEach}, .max_norm = 0.25}, "each, clipped: "),
@@ -161,23 +161,23 @@ std::vector<Body> clipping() {
                {"three layers, three steps"})});
 }
 
-std::vector<Body> small_models() {
-  return {toy_body(2, {same_order_models()},
-                   sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kEndTest),
-          toy_body(4, {same_order_models()},
-                   sharded({.options = {.cap_bytes = kEach}, .inner = Inner::kSgd}), kEndTest)};
+std::vector<Scenario> small_models() {
+  return {toy_scenario(2, {same_order_models()},
+                       sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kEndTest),
+          toy_scenario(4, {same_order_models()},
+                       sharded({.options = {.cap_bytes = kEach}, .inner = Inner::kSgd}), kEndTest)};
 }
 
-std::vector<Body> branching_models() {
-  Body body =
-      toy_body(3, {{ToyKind::kRankBranch}},
-               sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kOrderTest);
-  body.name += ", with a branch";
-  return std::vector<Body>{body};
+std::vector<Scenario> branching_models() {
+  Scenario scenario =
+      toy_scenario(3, {{ToyKind::kRankBranch}},
+                   sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kOrderTest);
+  scenario.name += ", with a branch";
+  return std::vector<Scenario>{scenario};
 }
 
-std::vector<Body> timed() {
-  std::vector<Body> all;
+std::vector<Scenario> timed() {
+  std::vector<Scenario> all;
   int ranks = 2;
   for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
     const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 515};

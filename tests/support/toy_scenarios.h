@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddp/models/toy_models.h"
-#include "support/body.h"
+#include "support/scenario.h"
 #include "support/training.h"
 
 // Small models with real layers, and what they must come to.
@@ -60,8 +60,8 @@ const ToyModels& plain_models();
 
 /// Five steps of plain SGD of several small models with real layers, on as many ranks as named;
 /// each starts with another seed's state on every rank. Hands in parameters and buffers: "trained".
-Body toy_body(int ranks, const ToyModels& models, const Factory& make,
-              const std::string& charged_to);
+Scenario toy_scenario(int ranks, const ToyModels& models, const Factory& make,
+                      const std::string& charged_to);
 
 /// The parameters are those of one process that trains with the means over all shards, and the
 /// buffers those that the rank's own forward has left.

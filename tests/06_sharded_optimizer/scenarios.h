@@ -8,42 +8,42 @@
 #include <vector>
 
 #include "06_sharded_optimizer/sharded_optimizer.h"
-#include "support/training_bodies.h"
+#include "support/training_scenarios.h"
 
 namespace ddp::testing {
 
 /// What ranks do with buckets of some 300 bytes, of one parameter each, and of one for each dtype; the
 /// simplest first. All ranks compute the same gradients in the same order.
-std::vector<Body> same_order();
+std::vector<Scenario> same_order();
 
 /// All of these, and ranks that take different branches, or use layers in other orders.
-std::vector<Body> overlapping();
+std::vector<Scenario> overlapping();
 
 /// With overlap = false.
-std::vector<Body> without_overlap();
+std::vector<Scenario> without_overlap();
 
 /// Of which no sum is rounded.
-std::vector<Body> exact();
+std::vector<Scenario> exact();
 
 /// With clip_grad_norm() in each step.
-std::vector<Body> clipping();
+std::vector<Scenario> clipping();
 
 /// Toy models with real layers, in plain SGD.
-std::vector<Body> small_models();
-std::vector<Body> branching_models();
+std::vector<Scenario> small_models();
+std::vector<Scenario> branching_models();
 
 /// Models of layers that take time, with several caps.
-std::vector<Body> timed();
+std::vector<Scenario> timed();
 
-std::vector<Body> misuse();
-std::vector<Body> destruction();
-std::vector<Body> memory();
+std::vector<Scenario> misuse();
+std::vector<Scenario> destruction();
+std::vector<Scenario> memory();
 
 // What they are made of.
 
 enum class Inner { kSgd, kMomentum, kAdamW };
 
-/// A text of bodies that call step() finish(), and know one operation.
+/// A text of scenarios that call step() finish(), and know one operation.
 std::string in_own_words(std::string text);
 
 /// An optimizer over `parameters`; `stepped` is called with its elements when it has taken a step, after
@@ -52,7 +52,7 @@ std::unique_ptr<torch::optim::Optimizer> make_inner(
     Inner inner, std::vector<at::Tensor> parameters,
     const std::function<void(std::int64_t elements)>& stepped = nullptr, bool slows = false);
 
-/// That of toy_body(), for plain SGD.
+/// That of toy_scenario(), for plain SGD.
 constexpr double learning_rate(Inner inner) { return inner == Inner::kSgd ? 0.1 : 0.125; }
 
 struct Form {
@@ -70,7 +70,7 @@ struct Form {
 /// parameters as they are then: "updated", and "elsewhere after step()" if they are.
 Factory sharded(const Form& form);
 
-/// Tests that are charged with bodies.
+/// Tests that are charged with scenarios.
 constexpr const char* kEndTest = "parameters_end_where_the_unsharded_optimizer_ends";
 constexpr const char* kOrderTest = "buckets_start_in_plan_order";
 constexpr const char* kAccumulationTest = "gradients_accumulate_inside_no_sync";

@@ -4,12 +4,12 @@
 #include "ddp/referee/client.h"
 #include "support/calls.h"
 #include "support/settings.h"
-#include "support/training_bodies.h"
+#include "support/training_scenarios.h"
 
 namespace ddp::testing {
 
-Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int ranks, RunWith run,
-             const std::string& charged_to) {
+Scenario scenario_of(const SynchronizerUnderTest& subject, const std::string& name, int ranks,
+                     RunWith run, const std::string& charged_to) {
   return {subject.form + name,
           {.ranks = ranks},
           [make = subject.make, run](Client& client) { run(client, make); },
@@ -201,44 +201,44 @@ void make_a_sparse_gradient_dense(Client& client, const Factory& make) {
   table.synchronizer->finish();
 }
 
-std::vector<Body> lost_connection_bodies(const SynchronizerUnderTest& subject) {
-  const auto body = [&](const std::string& name, RunWith run, const Failure& failure) {
-    Body lost = body_of(subject, name, 2, run, subject.charged.errors);
+std::vector<Scenario> lost_connection_scenarios(const SynchronizerUnderTest& subject) {
+  const auto scenario = [&](const std::string& name, RunWith run, const Failure& failure) {
+    Scenario lost = scenario_of(subject, name, 2, run, subject.charged.errors);
     lost.world.failure = failure;
     return lost;
   };
-  return {body("the first broadcast fails", construct_in_vain, {.operation = 0}),
-          body("a buffer's broadcast fails", construct_in_vain, {.operation = 1}),
-          body("the first all-reduce fails", step_in_vain, {.step = 0, .operation = 0}),
-          body("the second all-reduce fails", step_in_vain, {.step = 0, .operation = 1}),
-          body("an all-reduce cannot be launched", step_in_vain,
-               {.step = 0, .operation = 0, .at_launch = true})};
+  return {scenario("the first broadcast fails", construct_in_vain, {.operation = 0}),
+          scenario("a buffer's broadcast fails", construct_in_vain, {.operation = 1}),
+          scenario("the first all-reduce fails", step_in_vain, {.step = 0, .operation = 0}),
+          scenario("the second all-reduce fails", step_in_vain, {.step = 0, .operation = 1}),
+          scenario("an all-reduce cannot be launched", step_in_vain,
+                   {.step = 0, .operation = 0, .at_launch = true})};
 }
 
 }  // namespace
 
-std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
-  const auto body = [&](const std::string& name, int ranks, RunWith run) {
-    return body_of(subject, name, ranks, run, subject.charged.errors);
+std::vector<Scenario> misuse_scenarios(const SynchronizerUnderTest& subject) {
+  const auto scenario = [&](const std::string& name, int ranks, RunWith run) {
+    return scenario_of(subject, name, ranks, run, subject.charged.errors);
   };
-  std::vector<Body> bodies = {
-      body("construction with wrong arguments", 2, construct_wrongly),
-      body("construction with wrong arguments, on one rank", 1, construct_wrongly),
-      body("a sparse gradient", 2, train_with_a_sparse_gradient),
-      body("a sparse gradient on the only rank", 1, train_with_a_sparse_gradient),
-      body("wrong arguments and a sparse gradient beside a tied weight", 2,
-           err_beside_a_tied_weight),
-      body("a sparse gradient inside NoSync", 2, accumulate_sparse_gradients),
-      body("a frozen parameter has a sparse gradient", 2, step_beside_a_sparse_gradient),
-      body("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
-      body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
-      body("rank 1 ends before the step", 3, end_early_on_one_rank)};
-  bodies[4].rare.insert(kTied);
-  return joined({bodies, lost_connection_bodies(subject)});
+  std::vector<Scenario> scenarios = {
+      scenario("construction with wrong arguments", 2, construct_wrongly),
+      scenario("construction with wrong arguments, on one rank", 1, construct_wrongly),
+      scenario("a sparse gradient", 2, train_with_a_sparse_gradient),
+      scenario("a sparse gradient on the only rank", 1, train_with_a_sparse_gradient),
+      scenario("wrong arguments and a sparse gradient beside a tied weight", 2,
+               err_beside_a_tied_weight),
+      scenario("a sparse gradient inside NoSync", 2, accumulate_sparse_gradients),
+      scenario("a frozen parameter has a sparse gradient", 2, step_beside_a_sparse_gradient),
+      scenario("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
+      scenario("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
+      scenario("rank 1 ends before the step", 3, end_early_on_one_rank)};
+  scenarios[4].rare.insert(kTied);
+  return joined({scenarios, lost_connection_scenarios(subject)});
 }
 
-Body refused_in_backward(const SynchronizerUnderTest& subject) {
-  return body_of(
+Scenario refused_in_backward(const SynchronizerUnderTest& subject) {
+  return scenario_of(
       subject, "a sparse gradient is refused by backward", 2,
       [](Client& client, const Factory& make) {
         const Table table(client, make);
@@ -248,9 +248,9 @@ Body refused_in_backward(const SynchronizerUnderTest& subject) {
       subject.charged.errors);
 }
 
-Body sparse_made_dense(const SynchronizerUnderTest& subject) {
-  return body_of(subject, "a sparse gradient inside NoSync is dense before finish()", 2,
-                 make_a_sparse_gradient_dense, subject.charged.errors);
+Scenario sparse_made_dense(const SynchronizerUnderTest& subject) {
+  return scenario_of(subject, "a sparse gradient inside NoSync is dense before finish()", 2,
+                     make_a_sparse_gradient_dense, subject.charged.errors);
 }
 
 }  // namespace ddp::testing

@@ -3,22 +3,22 @@
 #include <string>
 #include <vector>
 
-#include "support/body.h"
+#include "support/scenario.h"
 
-// Bodies that train no case.
+// Scenarios that train no case.
 
 namespace ddp::testing {
 
-/// Tests that are charged with bodies.
+/// Tests that are charged with scenarios.
 constexpr const char* kHeldTest = "a_rank_holds_an_nth_between_steps";
 constexpr const char* kStateTest = "states_load_into_worlds_of_other_sizes";
 constexpr const char* kErrorsTest = "errors_come_before_communication";
 constexpr const char* kDestructionTest = "destruction_ends_everything";
 
-std::vector<Body> states();
-std::vector<Body> misuse();
-std::vector<Body> destruction();
-std::vector<Body> memory();
+std::vector<Scenario> states();
+std::vector<Scenario> misuse();
+std::vector<Scenario> destruction();
+std::vector<Scenario> memory();
 constexpr int kStepsBetweenCounts = 20;  // of what is held
 
 /// Hands in what is there as "is: <what>", and what should be as "should be: <what>", for

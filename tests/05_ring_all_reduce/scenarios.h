@@ -9,7 +9,7 @@
 #include "05_ring_all_reduce/ring_all_reduce.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
-#include "support/body.h"
+#include "support/scenario.h"
 
 // What ranks do in this stage, and what that is made of: calls of its functions, which hand in what a
 // claim may want to know.
@@ -129,7 +129,7 @@ class RingCaller {
   int step_ = -1;
 };
 
-// The bodies.
+// The scenarios.
 
 /// "3 ranks".
 std::string on_ranks(int ranks);
@@ -137,27 +137,28 @@ std::string on_ranks(int ranks);
 /// What is rare with so many ranks; rings of two, four and eight are the ordinary ones.
 Rare with_ranks(Rare rare, int ranks);
 
-/// A body whose ranks make these calls.
-Body calling(const std::string& name, const World& world, const std::vector<RingCall>& calls,
-             const std::string& charged_to, const Rare& rare);
+/// A scenario whose ranks make these calls.
+Scenario calling(const std::string& name, const World& world, const std::vector<RingCall>& calls,
+                 const std::string& charged_to, const Rare& rare);
 
-/// A body for each number of ranks.
-std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks));
+/// A scenario for each number of ranks.
+std::vector<Scenario> for_ranks(std::initializer_list<int> numbers,
+                                Scenario (*scenario)(int ranks));
 
 /// What ranks do with a function of the ring, the simplest first.
-std::vector<Body> bodies_of(Function function);
+std::vector<Scenario> scenarios_of(Function function);
 
 /// With all of them, the all-reduce first.
-std::vector<Body> all_bodies();
+std::vector<Scenario> all_scenarios();
 
 /// Ranks print.
-std::vector<Body> printing_bodies();
+std::vector<Scenario> printing_scenarios();
 
 /// Wrong arguments, which must be refused.
-std::vector<Body> misuse_bodies();
+std::vector<Scenario> misuse_scenarios();
 
 /// One call after another; what is held is counted three times.
 constexpr int kCallsBetweenCounts = 20;
-Body many_calls();
+Scenario many_calls();
 
 }  // namespace ddp::testing

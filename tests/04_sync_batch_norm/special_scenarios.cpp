@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "bodies.h"
+#include "scenarios.h"
 #include "support/calls.h"
 
 // Uses in training whose inputs, groups or order are special in some way.
@@ -205,28 +205,29 @@ void forwards_first(Uses& uses, const std::vector<UseOptions>& options) {
 }
 
 // A rank's first group is its own.
-Body alone_first() {
-  Body body = body_of("a group of one rank, then of two", 2, kGroupsTest, [](Uses& uses) {
-    for (const GroupIndex group : {1, 2, 0, 1, 2}) {
-      uses.run({.group = group});
-    }
-  });
-  body.world.subgroups = {{0}, {1}};
-  body.rare.insert(kGroups);
-  return body;
+Scenario alone_first() {
+  Scenario scenario =
+      scenario_of("a group of one rank, then of two", 2, kGroupsTest, [](Uses& uses) {
+        for (const GroupIndex group : {1, 2, 0, 1, 2}) {
+          uses.run({.group = group});
+        }
+      });
+  scenario.world.subgroups = {{0}, {1}};
+  scenario.rare.insert(kGroups);
+  return scenario;
 }
 
-Body in_groups(const std::string& name, const std::string& charged_to,
-               const std::function<void(Uses&)>& run) {
-  Body body = body_of(name, 4, charged_to, run);
-  body.world.subgroups = {{0, 1, 2}, {3, 1}, {1, 0}};
-  body.rare.insert(kGroups);
-  return body;
+Scenario in_groups(const std::string& name, const std::string& charged_to,
+                   const std::function<void(Uses&)>& run) {
+  Scenario scenario = scenario_of(name, 4, charged_to, run);
+  scenario.world.subgroups = {{0, 1, 2}, {3, 1}, {1, 0}};
+  scenario.rare.insert(kGroups);
+  return scenario;
 }
 
 }  // namespace
 
-std::vector<Body> shards() {
+std::vector<Scenario> shards() {
   const char* const test = "shards_may_be_unequal_or_empty";
   return joined({with_ranks({2}, "unequal shards", test, unequal_shards),
                  with_ranks({2}, "empty shards", test, empty_shards),
@@ -239,46 +240,46 @@ std::vector<Body> shards() {
                  with_ranks({2}, "an empty shard in half", test, narrow_empty_shards)});
 }
 
-std::vector<Body> modes() {
+std::vector<Scenario> modes() {
   const char* const test = "output_is_batch_norm_of_the_whole_batch";
   return joined({with_ranks({2}, "InferenceMode", test, under_inference_mode),
                  with_ranks({2}, "another default dtype and modes", test, another_default_dtype)});
 }
 
-std::vector<Body> tiny_deviations() {
+std::vector<Scenario> tiny_deviations() {
   return with_ranks({2}, "a tiny deviation", "running_statistics_are_those_of_the_whole_batch",
                     tiny_deviation);
 }
 
-std::vector<Body> upstreams() {
+std::vector<Scenario> upstreams() {
   return with_ranks({2, 3}, "upstream gradients on some ranks", "one_collective_each_way",
                     some_without_gradient);
 }
 
-std::vector<Body> large_means() {
+std::vector<Scenario> large_means() {
   return with_ranks({2, 1, 3}, "a large mean", "a_large_mean_costs_no_digits", large_mean);
 }
 
-std::vector<Body> large_products() {
+std::vector<Scenario> large_products() {
   return with_ranks({2}, "large products", "a_large_mean_costs_no_digits", products);
 }
 
-std::vector<Body> low_precision() {
+std::vector<Scenario> low_precision() {
   return with_ranks({2, 3}, "half and bfloat16", "half_and_bfloat16_keep_float32_statistics",
                     low_precisions);
 }
 
-std::vector<Body> groups() {
+std::vector<Scenario> groups() {
   return {in_groups("four groups in turns", kGroupsTest, groups_in_turns), alone_first()};
 }
 
-std::vector<Body> interleaved() {
-  return {body_of("forwards first", 2, kForwardsTest,
-                  [](Uses& uses) {
-                    std::vector<UseOptions> many(40);
-                    many.push_back({.shape = {4, 3}});
-                    forwards_first(uses, many);
-                  }),
+std::vector<Scenario> interleaved() {
+  return {scenario_of("forwards first", 2, kForwardsTest,
+                      [](Uses& uses) {
+                        std::vector<UseOptions> many(40);
+                        many.push_back({.shape = {4, 3}});
+                        forwards_first(uses, many);
+                      }),
           in_groups("forwards of several groups first", kForwardsTest, [](Uses& uses) {
             forwards_first(
                 uses, {{.group = 1}, {.shape = {4, 3}, .group = 2}, {.group = 1}, {.group = 0}});
@@ -394,7 +395,7 @@ void columns_of_tables(Uses& uses, UseOptions options) {
 
 }  // namespace
 
-std::vector<Body> layouts() {
+std::vector<Scenario> layouts() {
   return with_ranks({2}, "every layout", "strides_do_not_matter", [](Uses& uses) {
     every_layout(uses, {});
     every_layout(uses, {.training = false});

@@ -1,5 +1,5 @@
 
-#include "bodies.h"
+#include "scenarios.h"
 
 #include <ATen/ATen.h>
 
@@ -209,8 +209,8 @@ const std::vector<Shape>& shapes() {
   return all;
 }
 
-Body body_of(const std::string& name, int ranks, const std::string& charged_to,
-             const std::function<void(Uses&)>& run) {
+Scenario scenario_of(const std::string& name, int ranks, const std::string& charged_to,
+                     const std::function<void(Uses&)>& run) {
   return {name,
           {.ranks = ranks, .hold = false},
           [run](Client& client) {
@@ -225,17 +225,18 @@ Body body_of(const std::string& name, int ranks, const std::string& charged_to,
           charged_to == kOutputTest ? kGradientsTest : ""};
 }
 
-std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& name,
-                             const std::string& charged_to, const std::function<void(Uses&)>& run) {
-  std::vector<Body> all;
+std::vector<Scenario> with_ranks(const std::vector<int>& ranks, const std::string& name,
+                                 const std::string& charged_to,
+                                 const std::function<void(Uses&)>& run) {
+  std::vector<Scenario> all;
   for (const int count : ranks) {
     const std::string text = ", " + std::to_string(count) + (count == 1 ? " rank" : " ranks");
-    all.push_back(body_of(name + text, count, charged_to, run));
+    all.push_back(scenario_of(name + text, count, charged_to, run));
   }
   return all;
 }
 
-std::vector<Body> plain() {
+std::vector<Scenario> plain() {
   auto all =
       joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
               with_ranks({2}, "each shape", kOutputTest, each_shape),
@@ -262,12 +263,12 @@ std::vector<Body> plain() {
               with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped),
               with_ranks({2}, "the module is dropped", kGradientsTest, module_is_dropped),
               groups()});
-  all.push_back(body_of("a slow network", 2, kOutputTest, one_small_use));
+  all.push_back(scenario_of("a slow network", 2, kOutputTest, one_small_use));
   all.back().world.slow = true;
   return all;
 }
 
-std::vector<Body> all_uses() {
+std::vector<Scenario> all_uses() {
   return joined({plain(), interleaved(), upstreams(), shards(), large_means(), low_precision(),
                  layouts(), evaluation(), modules()});
 }

@@ -1,4 +1,4 @@
-#include "bodies.h"
+#include "scenarios.h"
 
 #include <ATen/ATen.h>
 
@@ -9,8 +9,8 @@
 #include "ddp/referee/client.h"
 #include "support/calls.h"
 #include "support/settings.h"
-#include "support/toy_bodies.h"
-#include "support/training_bodies.h"
+#include "support/toy_scenarios.h"
+#include "support/training_scenarios.h"
 
 namespace ddp::testing {
 
@@ -32,7 +32,7 @@ Factory bucketed(const BucketedDdpOptions& options) {
 
 namespace {
 
-// Tests that are charged with bodies.
+// Tests that are charged with scenarios.
 constexpr const char* kMeanTest = "gradients_are_the_mean_over_ranks";
 constexpr const char* kTrainingTest = "five_sgd_steps_end_at_the_oracle";
 constexpr const char* kOrderTest = "buckets_start_in_plan_order";
@@ -40,7 +40,7 @@ constexpr const char* kNoOverlapTest = "without_overlap_buckets_are_reduced_afte
 constexpr const char* kErrorsTest = "errors_name_the_parameter";
 constexpr const char* kDestructionTest = "destruction_unhooks";
 
-// The synchronizer with these options; `form` begins its bodies' names.
+// The synchronizer with these options; `form` begins its scenarios' names.
 SynchronizerUnderTest subject(const BucketedDdpOptions& options, const std::string& form = "") {
   const bool overlap = options.overlap;
   return {
@@ -54,10 +54,10 @@ SynchronizerUnderTest subject(const BucketedDdpOptions& options, const std::stri
       .form = form};
 }
 
-// The bodies in which buckets of another size, or without overlap, are another path.
-std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
+// The scenarios in which buckets of another size, or without overlap, are another path.
+std::vector<Scenario> a_few_of(const SynchronizerUnderTest& form) {
   return named(
-      training_bodies(form),
+      training_scenarios(form),
       {"three layers, three steps", "one rank", "float16, nine ranks", "layers of several dtypes",
        "a tied and a frozen weight", "weights that are not row-major",
        "gradients are replaced between steps", "layers that some steps do not use",
@@ -70,9 +70,9 @@ std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
 }
 
 // Each rank uses the layers in its own order, and some not at all: `order_of`, by rank and step.
-Body in_other_orders(const std::string& name, int ranks, std::int64_t cap,
-                     const std::function<std::vector<std::size_t>(int, int)>& order_of,
-                     at::ScalarType of_odd_layers = at::kFloat) {
+Scenario in_other_orders(const std::string& name, int ranks, std::int64_t cap,
+                         const std::function<std::vector<std::size_t>(int, int)>& order_of,
+                         at::ScalarType of_odd_layers = at::kFloat) {
   Rare rare = rare_of(World{.ranks = ranks});
   if (of_odd_layers != at::kFloat) {
     rare.insert(kDtype);
@@ -96,32 +96,32 @@ Body in_other_orders(const std::string& name, int ranks, std::int64_t cap,
           rare};
 }
 
-std::vector<Body> orders() {
-  std::vector<Body> bodies;
+std::vector<Scenario> orders() {
+  std::vector<Scenario> scenarios;
   for (const std::int64_t cap : {kEach, std::int64_t{60}, kOne}) {
     const std::string of = ", cap " + std::to_string(cap);
-    bodies.push_back(
+    scenarios.push_back(
         in_other_orders("layers in another order than the plan's" + of, 2, cap, [](int, int step) {
           return std::vector<std::vector<std::size_t>>{
               {3, 5, 4, 0, 2, 1}, {0, 1, 3, 5, 4, 2}, {2, 1, 4, 5}}[step];
         }));
-    bodies.push_back(in_other_orders(
+    scenarios.push_back(in_other_orders(
         "layers in another order on each rank" + of, 3, cap, [](int rank, int step) {
           std::vector<std::size_t> order = {5, 2, 4, 1, 3, 0};
           std::rotate(order.begin(), order.begin() + rank + step, order.end());
           order.resize(6 - step);
           return order;
         }));
-    bodies.push_back(in_other_orders(
+    scenarios.push_back(in_other_orders(
         "layers of two dtypes in another order than the plan's" + of, 2, cap,
         [](int, int) { return std::vector<std::size_t>{0, 1, 2, 4, 3, 5}; }, at::kDouble));
   }
-  return bodies;
+  return scenarios;
 }
 
 // Layers differ in elements, so that no two launches look alike.
-Body chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
-           const BucketedDdpOptions& options) {
+Scenario chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
+               const BucketedDdpOptions& options) {
   return {name + ", cap " + std::to_string(options.cap_bytes) +
               (options.overlap ? "" : ", without overlap") + ", " + std::to_string(ranks) +
               " ranks",
@@ -137,49 +137,49 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
 }
 
 // Ranks that take different branches, or use layers in other orders.
-std::vector<Body> other_orders() {
-  return joined({orders(), rank_dependent_bodies(subject({.cap_bytes = kSome})),
-                 rank_dependent_bodies(subject({.cap_bytes = kEach}, "each: "))});
+std::vector<Scenario> other_orders() {
+  return joined({orders(), rank_dependent_scenarios(subject({.cap_bytes = kSome})),
+                 rank_dependent_scenarios(subject({.cap_bytes = kEach}, "each: "))});
 }
 
 }  // namespace
 
-std::vector<Body> same_order() {
+std::vector<Scenario> same_order() {
   const SynchronizerUnderTest one = subject({.cap_bytes = kOne}, "one: ");
-  return joined(
-      {training_bodies(subject({.cap_bytes = kSome})),
-       recovery_bodies(subject({.cap_bytes = kSome})),
-       a_few_of(subject({.cap_bytes = kEach}, "each: ")), a_few_of(one),
-       named(training_bodies(one), {"310 layers", "layers of 0, 1 and many elements"}, one.form)});
+  return joined({training_scenarios(subject({.cap_bytes = kSome})),
+                 recovery_scenarios(subject({.cap_bytes = kSome})),
+                 a_few_of(subject({.cap_bytes = kEach}, "each: ")), a_few_of(one),
+                 named(training_scenarios(one), {"310 layers", "layers of 0, 1 and many elements"},
+                       one.form)});
 }
 
-std::vector<Body> overlapping() { return joined({same_order(), other_orders()}); }
+std::vector<Scenario> overlapping() { return joined({same_order(), other_orders()}); }
 
-std::vector<Body> without_overlap() {
+std::vector<Scenario> without_overlap() {
   const auto sync = subject({.cap_bytes = kSome, .overlap = false}, "without overlap: ");
-  return joined({a_few_of(sync), rank_dependent_bodies(sync)});
+  return joined({a_few_of(sync), rank_dependent_scenarios(sync)});
 }
 
-std::vector<Body> small_models() {
-  return {toy_body(2, plain_models(), bucketed({.cap_bytes = kSome}), kTrainingTest)};
+std::vector<Scenario> small_models() {
+  return {toy_scenario(2, plain_models(), bucketed({.cap_bytes = kSome}), kTrainingTest)};
 }
 
-std::vector<Body> all_models() {
-  return {toy_body(4, {same_order_models()}, bucketed({.cap_bytes = kEach}), kTrainingTest)};
+std::vector<Scenario> all_models() {
+  return {toy_scenario(4, {same_order_models()}, bucketed({.cap_bytes = kEach}), kTrainingTest)};
 }
 
-std::vector<Body> branching_models() {
-  std::vector<Body> all = {
-      toy_body(3, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kSome}), kOrderTest),
-      toy_body(4, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kEach}), kOrderTest)};
-  for (Body& body : all) {
-    body.name += ", with a branch";
+std::vector<Scenario> branching_models() {
+  std::vector<Scenario> all = {
+      toy_scenario(3, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kSome}), kOrderTest),
+      toy_scenario(4, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kEach}), kOrderTest)};
+  for (Scenario& scenario : all) {
+    scenario.name += ", with a branch";
   }
   return all;
 }
 
-std::vector<Body> timed() {
-  std::vector<Body> all;
+std::vector<Scenario> timed() {
+  std::vector<Scenario> all;
   int ranks = 2;
   for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
     const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 512};
@@ -193,7 +193,7 @@ std::vector<Body> timed() {
   return all;
 }
 
-// Bodies for errors, lifetime and memory.
+// Scenarios for errors, lifetime and memory.
 
 namespace {
 
@@ -340,11 +340,11 @@ void count_memory(Client& client, const BucketedDdpOptions& options, LayerKind k
 
 }  // namespace
 
-std::vector<Body> misuse() {
+std::vector<Scenario> misuse() {
   const SynchronizerUnderTest some = subject({.cap_bytes = kSome});
-  std::vector<Body> all =
-      joined({misuse_bodies(some), second_backward_bodies(some),
-              misuse_bodies(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))});
+  std::vector<Scenario> all = joined(
+      {misuse_scenarios(some), second_backward_scenarios(some),
+       misuse_scenarios(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))});
   const auto add = [&](const std::string& name, const std::function<void(Client&)>& run,
                        const Rare& rare = {}) {
     all.push_back({name, {}, run, kErrorsTest, rare});
@@ -367,10 +367,10 @@ std::vector<Body> misuse() {
   return all;
 }
 
-std::vector<Body> destruction() { return destruction_bodies(subject({.cap_bytes = kSome})); }
+std::vector<Scenario> destruction() { return destruction_scenarios(subject({.cap_bytes = kSome})); }
 
-std::vector<Body> memory() {
-  std::vector<Body> all;
+std::vector<Scenario> memory() {
+  std::vector<Scenario> all;
   constexpr std::int64_t kLayer = 4096 * 4;
   const auto add = [&](std::int64_t cap, bool overlap, LayerKind kind = LayerKind::kPlain,
                        const std::string& layers = "") {

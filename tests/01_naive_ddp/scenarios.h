@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "support/body.h"
+#include "support/scenario.h"
 
 namespace ddp::testing {
 
@@ -11,18 +11,18 @@ namespace ddp::testing {
 enum class Form { kPerParameter, kFlat };
 
 /// What ranks do with a form, the simplest first: all compute the same gradients, or not.
-std::vector<Body> training(Form form);
-std::vector<Body> rank_dependent(Form form);
+std::vector<Scenario> training(Form form);
+std::vector<Scenario> rank_dependent(Form form);
 
 /// Both, of both forms.
-std::vector<Body> all_training();
+std::vector<Scenario> all_training();
 
 /// Toy models: plain_models(), and all of them.
-std::vector<Body> small_models();
-std::vector<Body> all_models();
+std::vector<Scenario> small_models();
+std::vector<Scenario> all_models();
 
 /// Misuse of both forms, which must be refused; and the destruction of their synchronizers.
-std::vector<Body> misuse();
-std::vector<Body> destruction();
+std::vector<Scenario> misuse();
+std::vector<Scenario> destruction();
 
 }  // namespace ddp::testing

@@ -1,4 +1,4 @@
-#include "support/toy_bodies.h"
+#include "support/toy_scenarios.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -207,32 +207,32 @@ const ToyModels& plain_models() {
   return models;
 }
 
-Body toy_body(int ranks, const ToyModels& models, const Factory& make,
-              const std::string& charged_to) {
-  Body body = {"small models with real layers, " + std::to_string(ranks) + " ranks",
-               {.ranks = ranks},
-               [models, make](Client& client) {
-                 int number = 0;
-                 for (const ToyKind kind : models.kinds) {
-                   for (const at::ScalarType dtype : models.dtypes) {
-                     train(client, kind, dtype, number++, make);
-                   }
-                 }
-               },
-               charged_to,
-               rare_of(World{.ranks = ranks})};
+Scenario toy_scenario(int ranks, const ToyModels& models, const Factory& make,
+                      const std::string& charged_to) {
+  Scenario scenario = {"small models with real layers, " + std::to_string(ranks) + " ranks",
+                       {.ranks = ranks},
+                       [models, make](Client& client) {
+                         int number = 0;
+                         for (const ToyKind kind : models.kinds) {
+                           for (const at::ScalarType dtype : models.dtypes) {
+                             train(client, kind, dtype, number++, make);
+                           }
+                         }
+                       },
+                       charged_to,
+                       rare_of(World{.ranks = ranks})};
   if (models.dtypes != std::vector{at::kFloat}) {
-    body.rare.insert(kDtype);
+    scenario.rare.insert(kDtype);
   }
   for (const auto& [kind, rare] :
        {std::pair(ToyKind::kTiedWeights, kTied), std::pair(ToyKind::kRankBranch, kUndefined),
         std::pair(ToyKind::kUnusedParameter, kUndefined),
         std::pair(ToyKind::kBatchNorm, kDtype)}) {  // its counter
     if (std::ranges::find(models.kinds, kind) != models.kinds.end()) {
-      body.rare.insert(rare);
+      scenario.rare.insert(rare);
     }
   }
-  return body;
+  return scenario;
 }
 
 Predicate training_ends_at_the_oracle(const ToyModels& models) {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "bodies.h"
+#include "scenarios.h"
 
 // Evaluation, and modules.
 
@@ -263,7 +263,7 @@ void use_modules(Uses& uses) {
 
 }  // namespace
 
-std::vector<Body> evaluation() {
+std::vector<Scenario> evaluation() {
   const char* const test = "evaluation_is_local_and_changes_nothing";
   const char* const values = "evaluation_has_the_right_output_and_gradients";
   const auto some = [&](const std::string& name, void (*run)(Uses&, const Dtypes&),
@@ -282,7 +282,7 @@ std::vector<Body> evaluation() {
                  with_ranks({2}, "one rank evaluates", test, one_rank_evaluates)});
 }
 
-std::vector<Body> modules() {
+std::vector<Scenario> modules() {
   const char* const test = "module_keeps_the_state_of_batch_norm";
   return joined({with_ranks({2, 1}, "modules", test, use_modules),
                  with_ranks({2}, "modules without some tensors", test, bare_modules)});

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "support/settings.h"
-#include "support/training_bodies.h"
+#include "support/training_scenarios.h"
 
 namespace ddp::testing {
 
@@ -37,7 +37,7 @@ void zero_in_place(Training& training) {
   }
 }
 
-// Bodies drawn from the seed: what the others do one at a time comes together here, in one model, and
+// Scenarios drawn from the seed: what the others do one at a time comes together here, in one model, and
 // some of it late. What is drawn is the order and the places; how much there is of it is not.
 
 using Random = std::mt19937_64;
@@ -121,100 +121,101 @@ void train_as_drawn(Training& training, const std::vector<Clear>& clears, int co
   }
 }
 
-void add_drawn_by_rank(Bodies& bodies) {
+void add_drawn_by_rank(Scenarios& scenarios) {
   Random random = random_of();
-  const TrainingOptions options{.layers =
-                                    drawn_layers(bodies.mixed_dtypes(), /*strided=*/false, random)};
-  bodies.add("all kinds of layers and steps, drawn by each rank", {.ranks = 3},
-             bodies.charged().missing, options, [random](Training& training) {
-               train_as_drawn(training, {Clear::kNone, Clear::kZero}, /*complete=*/12, random,
-                              random_of(training.client().rank()));
-             });
+  const TrainingOptions options{
+      .layers = drawn_layers(scenarios.mixed_dtypes(), /*strided=*/false, random)};
+  scenarios.add("all kinds of layers and steps, drawn by each rank", {.ranks = 3},
+                scenarios.charged().missing, options, [random](Training& training) {
+                  train_as_drawn(training, {Clear::kNone, Clear::kZero}, /*complete=*/12, random,
+                                 random_of(training.client().rank()));
+                });
 }
 
 }  // namespace
 
-void add_drawn(Bodies& bodies) {
+void add_drawn(Scenarios& scenarios) {
   Random random = random_of();
   const TrainingOptions options{
-      .layers = drawn_layers(bodies.mixed_dtypes(), /*strided=*/true, random), .tied = true};
-  bodies.add("all kinds of layers and steps, drawn from the seed", {.ranks = 3},
-             bodies.charged().mean, options, [random](Training& training) {
-               train_as_drawn(training, {Clear::kNone, Clear::kZero, Clear::kReplace, Clear::kKeep},
-                              kAll, random, random);
-             });
+      .layers = drawn_layers(scenarios.mixed_dtypes(), /*strided=*/true, random), .tied = true};
+  scenarios.add("all kinds of layers and steps, drawn from the seed", {.ranks = 3},
+                scenarios.charged().mean, options, [random](Training& training) {
+                  train_as_drawn(training,
+                                 {Clear::kNone, Clear::kZero, Clear::kReplace, Clear::kKeep}, kAll,
+                                 random, random);
+                });
 }
 
-std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
-  Bodies bodies(subject);
+std::vector<Scenario> rank_dependent_scenarios(const SynchronizerUnderTest& subject) {
+  Scenarios scenarios(subject);
   const std::string& charged = subject.charged.missing;
-  bodies.add("layers that one rank uses", {}, charged, {}, use_by_turns);
-  bodies.add("layers that one of four ranks uses", {.ranks = 4}, charged,
-             {.layers = {{{3}}, {{2, 2}}, {{3}}, {{3}}, {{}}, {{3}}}}, use_by_turns);
-  bodies.add("a rank without a backward", {.ranks = 5}, charged,
-             {.layers = {{{65, 3}, at::kDouble}, {{4}, at::kDouble}}}, [](Training& training) {
-               for (int step = 0; step < 15; ++step) {  // three for each rank
-                 if (step < 10) {
-                   training.clear(Clear::kNone);
-                 } else {
-                   zero_in_place(training);
-                 }
-                 if (training.client().rank() != step % 5) {
-                   training.backward();
-                 }
-                 training.finish();
-               }
-             });
-  bodies.add("weights are not a number where gradients are missing", {}, charged, {},
-             [](Training& training) {
-               const double nan = std::numeric_limits<double>::quiet_NaN();
-               training.fill(nan);
-               training.backward(training.loss() * nan);
-               training.finish();
-               use_by_turns(training);
-             });
-  bodies.add("a layer that rank 1 never uses", {}, charged, {}, [](Training& training) {
+  scenarios.add("layers that one rank uses", {}, charged, {}, use_by_turns);
+  scenarios.add("layers that one of four ranks uses", {.ranks = 4}, charged,
+                {.layers = {{{3}}, {{2, 2}}, {{3}}, {{3}}, {{}}, {{3}}}}, use_by_turns);
+  scenarios.add("a rank without a backward", {.ranks = 5}, charged,
+                {.layers = {{{65, 3}, at::kDouble}, {{4}, at::kDouble}}}, [](Training& training) {
+                  for (int step = 0; step < 15; ++step) {  // three for each rank
+                    if (step < 10) {
+                      training.clear(Clear::kNone);
+                    } else {
+                      zero_in_place(training);
+                    }
+                    if (training.client().rank() != step % 5) {
+                      training.backward();
+                    }
+                    training.finish();
+                  }
+                });
+  scenarios.add("weights are not a number where gradients are missing", {}, charged, {},
+                [](Training& training) {
+                  const double nan = std::numeric_limits<double>::quiet_NaN();
+                  training.fill(nan);
+                  training.backward(training.loss() * nan);
+                  training.finish();
+                  use_by_turns(training);
+                });
+  scenarios.add("a layer that rank 1 never uses", {}, charged, {}, [](Training& training) {
     for (int step = 0; step < 8; ++step) {
       training.clear(Clear::kNone);
       training.backward(training.client().rank() == 1 ? training.loss({1}) : training.loss());
       training.finish();
     }
   });
-  bodies.add("a frozen layer's gradients are the caller's", {}, charged, {},
-             [](Training& training) {
-               training.step();
-               training.train(1, false);
-               training.clear(Clear::kNone);
-               training.set_gradient(1, at::full({4}, 1.0 + training.client().rank()));
-               training.backward();
-               training.finish();
-             });
-  bodies.add("a rank that accumulates inside NoSync only", {.ranks = 3}, charged, {},
-             [](Training& training) {
-               for (int step = 0; step < 3; ++step) {
-                 training.clear(Clear::kNone);
-                 {
-                   const Training::Scope scope(training);
-                   training.backward(training.loss({static_cast<std::size_t>(step)}));
-                 }
-                 if (training.client().rank() != 1) {
-                   training.backward();
-                 }
-                 training.finish();
-               }
-             });
-  bodies.add("rank 1 sets gradients of NoSync to none before finish()", {}, charged, {},
-             [](Training& training) {
-               training.clear(Clear::kNone);
-               training.accumulate();
-               if (training.client().rank() == 1) {
-                 training.clear(Clear::kNone);
-               }
-               training.finish();
-               training.step();
-             });
-  add_drawn_by_rank(bodies);
-  return joined({bodies.take(), {failure_on_one_rank(subject)}});
+  scenarios.add("a frozen layer's gradients are the caller's", {}, charged, {},
+                [](Training& training) {
+                  training.step();
+                  training.train(1, false);
+                  training.clear(Clear::kNone);
+                  training.set_gradient(1, at::full({4}, 1.0 + training.client().rank()));
+                  training.backward();
+                  training.finish();
+                });
+  scenarios.add("a rank that accumulates inside NoSync only", {.ranks = 3}, charged, {},
+                [](Training& training) {
+                  for (int step = 0; step < 3; ++step) {
+                    training.clear(Clear::kNone);
+                    {
+                      const Training::Scope scope(training);
+                      training.backward(training.loss({static_cast<std::size_t>(step)}));
+                    }
+                    if (training.client().rank() != 1) {
+                      training.backward();
+                    }
+                    training.finish();
+                  }
+                });
+  scenarios.add("rank 1 sets gradients of NoSync to none before finish()", {}, charged, {},
+                [](Training& training) {
+                  training.clear(Clear::kNone);
+                  training.accumulate();
+                  if (training.client().rank() == 1) {
+                    training.clear(Clear::kNone);
+                  }
+                  training.finish();
+                  training.step();
+                });
+  add_drawn_by_rank(scenarios);
+  return joined({scenarios.take(), {failure_on_one_rank(subject)}});
 }
 
 }  // namespace ddp::testing

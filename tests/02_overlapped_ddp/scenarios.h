@@ -2,24 +2,24 @@
 
 #include <vector>
 
-#include "support/body.h"
+#include "support/scenario.h"
 
 namespace ddp::testing {
 
 /// What ranks do with this stage, the simplest first.
-std::vector<Body> training();
+std::vector<Scenario> training();
 
 /// Toy models: plain_models(), and same_order_models().
-std::vector<Body> small_models();
-std::vector<Body> all_models();
+std::vector<Scenario> small_models();
+std::vector<Scenario> all_models();
 
 /// Both.
-std::vector<Body> all_bodies();
+std::vector<Scenario> all_scenarios();
 
 /// Misuse, which must be refused.
-std::vector<Body> misuse();
+std::vector<Scenario> misuse();
 
 /// A synchronizer is destroyed while its parameters live on.
-std::vector<Body> destruction();
+std::vector<Scenario> destruction();
 
 }  // namespace ddp::testing

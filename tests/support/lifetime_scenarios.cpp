@@ -10,9 +10,9 @@
 #include "support/calls.h"
 #include "support/settings.h"
 #include "support/training.h"
-#include "support/training_bodies.h"
+#include "support/training_scenarios.h"
 
-// Bodies in which a synchronizer's life is not the ordinary one.
+// Scenarios in which a synchronizer's life is not the ordinary one.
 
 namespace ddp::testing {
 
@@ -99,7 +99,7 @@ void train_after_anothers_error(Client& client, const Factory& make) {
   try {
     (dense + sparse).backward();
     other->finish();
-  } catch (const c10::Error&) {  // bodies of its own look at it
+  } catch (const c10::Error&) {  // scenarios of its own look at it
   }
   other.reset();
   Training training(client, {}, make);
@@ -110,17 +110,17 @@ void train_after_anothers_error(Client& client, const Factory& make) {
 
 }  // namespace
 
-std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
-  const auto body = [&](const std::string& what, const std::function<void(Client&)>& run) {
-    return Body{"a second backward before finish()" + what, {}, run, subject.charged.errors};
+std::vector<Scenario> second_backward_scenarios(const SynchronizerUnderTest& subject) {
+  const auto scenario = [&](const std::string& what, const std::function<void(Client&)>& run) {
+    return Scenario{"a second backward before finish()" + what, {}, run, subject.charged.errors};
   };
-  const auto prompt = [](Body body) {
-    body.world = {.hold = false, .prompt = true};
-    return body;
+  const auto prompt = [](Scenario scenario) {
+    scenario.world = {.hold = false, .prompt = true};
+    return scenario;
   };
   const auto of_layers = [&](const std::string& what, const Layers& first, const Layers& second,
                              bool complete = false) {
-    return body(what, [make = subject.make, first, second, complete](Client& client) {
+    return scenario(what, [make = subject.make, first, second, complete](Client& client) {
       Training training(client, {}, make);
       training.construct();
       backward_twice(training, first, second, [&] {
@@ -132,30 +132,30 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
   };
   const Layers all = {2, 1, 0};
   return {of_layers("", all, all),
-          body(", after one inside NoSync",
-               [all, make = subject.make](Client& client) {
-                 Training training(client, {}, make);
-                 training.construct();
-                 training.accumulate();
-                 backward_twice(training, all, all, [] {});
-               }),
+          scenario(", after one inside NoSync",
+                   [all, make = subject.make](Client& client) {
+                     Training training(client, {}, make);
+                     training.construct();
+                     training.accumulate();
+                     backward_twice(training, all, all, [] {});
+                   }),
           of_layers(", of the first layer", all, {0}),
           of_layers(", of the layer in the middle", all, {1}),
           of_layers(", each of one layer", {2}, {2}),
           of_layers(" when the first's operations are complete", all, all, true),
           prompt(of_layers(" when each operation is complete at once", all, all)),
-          body(", after another synchronizer's finish()",
-               [all, make = subject.make](Client& client) {
-                 backward_twice_beside_another(
-                     client, make, [&](Training& training, Training& other) {
-                       backward_twice(training, all, all, [&] { other.finish(); });
-                     });
-               }),
-          body(", together with another synchronizer's",
-               [make = subject.make](Client& client) {
-                 backward_twice_beside_another(client, make, backward_of_both);
-               }),
-          body(", after a backward that failed", [all, make = subject.make](Client& client) {
+          scenario(", after another synchronizer's finish()",
+                   [all, make = subject.make](Client& client) {
+                     backward_twice_beside_another(
+                         client, make, [&](Training& training, Training& other) {
+                           backward_twice(training, all, all, [&] { other.finish(); });
+                         });
+                   }),
+          scenario(", together with another synchronizer's",
+                   [make = subject.make](Client& client) {
+                     backward_twice_beside_another(client, make, backward_of_both);
+                   }),
+          scenario(", after a backward that failed", [all, make = subject.make](Client& client) {
             train_after_a_failure(client, make, false, [&](Training& training) {
               training.clear(Clear::kNone);
               backward_twice(training, all, all, [] {});
@@ -232,9 +232,9 @@ void destroy_many(Client& client, const Factory& make) {
 
 }  // namespace
 
-std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
-  const auto body = [&](const std::string& name, int ranks, RunWith run) {
-    return body_of(subject, name, ranks, run, subject.charged.lifetime);
+std::vector<Scenario> destruction_scenarios(const SynchronizerUnderTest& subject) {
+  const auto scenario = [&](const std::string& name, int ranks, RunWith run) {
+    return scenario_of(subject, name, ranks, run, subject.charged.lifetime);
   };
   const auto destroyed = [](Client& client, const Factory& make) {
     destroy_before_backward(client, make, /*by_exception=*/false);
@@ -242,45 +242,45 @@ std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
   const auto destroyed_by_exception = [](Client& client, const Factory& make) {
     destroy_before_backward(client, make, /*by_exception=*/true);
   };
-  return {body("the synchronizer is destroyed before backward", 2, destroyed),
-          body("the synchronizer is destroyed by an exception", 2, destroyed_by_exception),
-          body("the only rank's synchronizer is destroyed before backward", 1, destroyed),
-          body("one of several synchronizers is destroyed", 3, destroy_one_of_two),
-          body("the synchronizer is destroyed after NoSync", 2, destroy_after_no_sync),
-          body("450 more synchronizers, one after another", 2, destroy_many)};
+  return {scenario("the synchronizer is destroyed before backward", 2, destroyed),
+          scenario("the synchronizer is destroyed by an exception", 2, destroyed_by_exception),
+          scenario("the only rank's synchronizer is destroyed before backward", 1, destroyed),
+          scenario("one of several synchronizers is destroyed", 3, destroy_one_of_two),
+          scenario("the synchronizer is destroyed after NoSync", 2, destroy_after_no_sync),
+          scenario("450 more synchronizers, one after another", 2, destroy_many)};
 }
 
-std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject) {
-  const auto body = [&](const std::string& name, RunWith run) {
-    return body_of(subject, name, 2, run, subject.charged.mean);
+std::vector<Scenario> recovery_scenarios(const SynchronizerUnderTest& subject) {
+  const auto scenario = [&](const std::string& name, RunWith run) {
+    return scenario_of(subject, name, 2, run, subject.charged.mean);
   };
-  return {body("a hook of somebody else throws",
-               [](Client& client, const Factory& make) {
-                 train_after_a_failure(client, make, /*inside_no_sync=*/false,
-                                       [](Training& training) { training.step(); });
-               }),
-          body("a hook of somebody else throws inside NoSync",
-               [](Client& client, const Factory& make) {
-                 train_after_a_failure(client, make, /*inside_no_sync=*/true,
-                                       [](Training& training) {
-                                         training.clear(Clear::kNone);
-                                         training.accumulate();
-                                         training.finish();
-                                         training.step();
-                                       });
-               }),
-          body("another synchronizer has thrown", train_after_anothers_error),
-          body("another model's synchronizer comes next", train_another_model_next)};
+  return {scenario("a hook of somebody else throws",
+                   [](Client& client, const Factory& make) {
+                     train_after_a_failure(client, make, /*inside_no_sync=*/false,
+                                           [](Training& training) { training.step(); });
+                   }),
+          scenario("a hook of somebody else throws inside NoSync",
+                   [](Client& client, const Factory& make) {
+                     train_after_a_failure(client, make, /*inside_no_sync=*/true,
+                                           [](Training& training) {
+                                             training.clear(Clear::kNone);
+                                             training.accumulate();
+                                             training.finish();
+                                             training.step();
+                                           });
+                   }),
+          scenario("another synchronizer has thrown", train_after_anothers_error),
+          scenario("another model's synchronizer comes next", train_another_model_next)};
 }
 
-Body failure_on_one_rank(const SynchronizerUnderTest& subject) {
+Scenario failure_on_one_rank(const SynchronizerUnderTest& subject) {
   const auto run = [](Client& client, const Factory& make) {
     train_after_a_failure(
         client, make, /*inside_no_sync=*/false, [](Training& training) { training.step(); },
         /*on_all=*/false);
   };
-  return body_of(subject, "a hook of somebody else throws on one rank", 3, run,
-                 subject.charged.missing);
+  return scenario_of(subject, "a hook of somebody else throws on one rank", 3, run,
+                     subject.charged.missing);
 }
 
 }  // namespace ddp::testing

@@ -1,8 +1,8 @@
-#include "bodies.h"
+#include "scenarios.h"
 
 #include "02_overlapped_ddp/overlapped_ddp.h"
-#include "support/toy_bodies.h"
-#include "support/training_bodies.h"
+#include "support/toy_scenarios.h"
+#include "support/training_scenarios.h"
 
 namespace ddp::testing {
 
@@ -24,26 +24,26 @@ const SynchronizerUnderTest kSubject = {
 
 }  // namespace
 
-std::vector<Body> training() {
-  return joined({training_bodies(kSubject), recovery_bodies(kSubject)});
+std::vector<Scenario> training() {
+  return joined({training_scenarios(kSubject), recovery_scenarios(kSubject)});
 }
 
-std::vector<Body> small_models() {
-  return {toy_body(2, plain_models(), kSubject.make, kTrainingTest)};
+std::vector<Scenario> small_models() {
+  return {toy_scenario(2, plain_models(), kSubject.make, kTrainingTest)};
 }
 
-std::vector<Body> all_models() {
-  return {toy_body(4, {same_order_models()}, kSubject.make, kTrainingTest)};
+std::vector<Scenario> all_models() {
+  return {toy_scenario(4, {same_order_models()}, kSubject.make, kTrainingTest)};
 }
 
-std::vector<Body> all_bodies() { return joined({training(), small_models(), all_models()}); }
+std::vector<Scenario> all_scenarios() { return joined({training(), small_models(), all_models()}); }
 
-std::vector<Body> misuse() {
-  return joined({misuse_bodies(kSubject),
+std::vector<Scenario> misuse() {
+  return joined({misuse_scenarios(kSubject),
                  {sparse_made_dense(kSubject), refused_in_backward(kSubject)},
-                 second_backward_bodies(kSubject)});
+                 second_backward_scenarios(kSubject)});
 }
 
-std::vector<Body> destruction() { return destruction_bodies(kSubject); }
+std::vector<Scenario> destruction() { return destruction_scenarios(kSubject); }
 
 }  // namespace ddp::testing
