@@ -73,9 +73,9 @@ std::vector<Scenario> a_few_of(const SynchronizerUnderTest& form) {
 Scenario in_other_orders(const std::string& name, int ranks, std::int64_t cap,
                          const std::function<std::vector<std::size_t>(int, int)>& order_of,
                          at::ScalarType of_odd_layers = at::kFloat) {
-  Rare rare = rare_of(World{.ranks = ranks});
+  EdgeCases edge_cases = edge_cases_of(World{.ranks = ranks});
   if (of_odd_layers != at::kFloat) {
-    rare.insert(kDtype);
+    edge_cases.insert(kDtype);
   }
   return {name,
           {.ranks = ranks},
@@ -93,7 +93,7 @@ Scenario in_other_orders(const std::string& name, int ranks, std::int64_t cap,
             }
           },
           kOrderTest,
-          rare};
+          edge_cases};
 }
 
 std::vector<Scenario> orders() {
@@ -133,7 +133,7 @@ Scenario chain(const std::string& name, const std::vector<std::int64_t>& element
             training.step(Clear::kZero);
           },
           "step_time_is_the_chain_of_buckets",
-          rare_of(World{.ranks = ranks})};
+          edge_cases_of(World{.ranks = ranks})};
 }
 
 // Ranks that take different branches, or use layers in other orders.
@@ -346,8 +346,8 @@ std::vector<Scenario> misuse() {
       {misuse_scenarios(some), second_backward_scenarios(some),
        misuse_scenarios(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))});
   const auto add = [&](const std::string& name, const std::function<void(Client&)>& run,
-                       const Rare& rare = {}) {
-    all.push_back({name, {}, run, kErrorsTest, rare});
+                       const EdgeCases& edge_cases = {}) {
+    all.push_back({name, {}, run, kErrorsTest, edge_cases});
   };
   add("wrong caps and plans", plan_wrongly);
   for (const bool overlap : {true, false}) {
@@ -375,15 +375,16 @@ std::vector<Scenario> memory() {
   const auto add = [&](std::int64_t cap, bool overlap, LayerKind kind = LayerKind::kPlain,
                        const std::string& layers = "") {
     const BucketedDdpOptions options = {.cap_bytes = cap, .overlap = overlap};
-    const Rare rare = kind == LayerKind::kTransposed  ? Rare{kStridedState, kStridedGradients}
-                      : kind == LayerKind::kTwoDtypes ? Rare{kDtype}
-                                                      : Rare{};
+    const EdgeCases edge_cases = kind == LayerKind::kTransposed
+                                     ? EdgeCases{kStridedState, kStridedGradients}
+                                 : kind == LayerKind::kTwoDtypes ? EdgeCases{kDtype}
+                                                                 : EdgeCases{};
     all.push_back({std::string(overlap ? "" : "without overlap: ") + "memory with a cap of " +
                        std::to_string(cap) + " bytes" + layers,
                    {},
                    [=](Client& client) { count_memory(client, options, kind); },
                    "buckets_take_the_gradients_bytes_and_one_bucket",
-                   rare});
+                   edge_cases});
   };
   add(kLayer, true);
   add(2 * kLayer, true);

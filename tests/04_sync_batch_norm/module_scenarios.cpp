@@ -87,7 +87,7 @@ void evaluations_of_nothing(Uses& uses, const Dtypes& dtypes) {
   }
 }
 
-void evaluations_of_rare_inputs(Uses& uses, const Dtypes& dtypes) {
+void evaluations_of_edge_cases(Uses& uses, const Dtypes& dtypes) {
   evaluations_without_some(uses, dtypes);
   evaluations_of_nothing(uses, dtypes);
 }
@@ -95,7 +95,7 @@ void evaluations_of_rare_inputs(Uses& uses, const Dtypes& dtypes) {
 void every_evaluation(Uses& uses) {
   for (const Dtypes& dtypes : {kWideDtypes, kNarrowDtypes}) {
     evaluations(uses, dtypes);
-    evaluations_of_rare_inputs(uses, dtypes);
+    evaluations_of_edge_cases(uses, dtypes);
   }
 }
 
@@ -274,7 +274,7 @@ std::vector<Scenario> evaluation() {
                  some("evaluation without some tensors", evaluations_without_some, kWideDtypes),
                  some("evaluation of no samples", evaluations_of_nothing, kWideDtypes),
                  some("evaluation in half", evaluations, kNarrowDtypes),
-                 some("more evaluation in half", evaluations_of_rare_inputs, kNarrowDtypes),
+                 some("more evaluation in half", evaluations_of_edge_cases, kNarrowDtypes),
                  with_ranks({1}, "evaluation", values, every_evaluation),
                  with_ranks({2}, "statistics change after forward", test, statistics_change),
                  with_ranks({2}, "statistics are loaded", test, statistics_are_loaded),

@@ -82,7 +82,7 @@ std::vector<at::Tensor> trained(const Modules& modules, int ranks,
 
 // Hands in the state after training: "trained".
 void train_together(Uses& uses) {
-  tell_rare(uses.client(), kFloat64);
+  tell_edge_case(uses.client(), kFloat64);
   Client& client = uses.client();
   const std::vector<at::Tensor> state = trained(
       modules_by(

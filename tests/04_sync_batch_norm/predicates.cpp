@@ -108,7 +108,7 @@ Predicate in_batches(Mode mode, std::function<Finding(const Batch&)> check) {
           return finding;
         }
         of_float64 = std::move(finding);
-        of_float64.rare = {kFloat64};
+        of_float64.edge_cases = {kFloat64};
       } else {
         right = right || (of_mode && !is_float64);
       }

@@ -221,7 +221,7 @@ Scenario scenario_of(const std::string& name, int ranks, const std::string& char
             uses.end();
           },
           charged_to,
-          rare_of(World{.ranks = ranks}),
+          edge_cases_of(World{.ranks = ranks}),
           charged_to == kOutputTest ? kGradientsTest : ""};
 }
 

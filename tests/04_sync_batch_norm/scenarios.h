@@ -61,7 +61,7 @@ struct UseOptions {
 /// When a tensor is handed in.
 enum Moment : std::int64_t { kBefore, kAfterForward, kAfterBackward, kAtEnd };
 
-/// What is rare about such inputs; see support/scenario.h.
+/// The edge cases of such inputs; see support/scenario.h.
 constexpr const char* kFloat64 = "float64";
 
 using NormModule = std::shared_ptr<BatchNorm>;
@@ -99,7 +99,7 @@ class Use {
  private:
   std::vector<std::pair<std::string, at::Tensor>> state() const;
   void note_places();
-  void tell_what_is_rare() const;
+  void tell_edge_cases() const;
   void make_tensors();
   void make_input(const std::vector<std::int64_t>& rows);
   void make_upstream(const std::vector<std::int64_t>& rows);

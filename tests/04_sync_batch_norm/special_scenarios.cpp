@@ -155,7 +155,7 @@ void statistics_of_each_rank(Uses& uses) {
 // A tensor that is made without a dtype has this one, whose eight bits do not count to 257.
 void another_default_dtype(Uses& uses) {
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(at::kBFloat16));
-  choose_rare_modes();
+  choose_unusual_modes();
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     uses.run({.shape = {257, 3}, .dtype = dtype, .note = "the default dtype is bfloat16"});
   }
@@ -213,7 +213,7 @@ Scenario alone_first() {
         }
       });
   scenario.world.subgroups = {{0}, {1}};
-  scenario.rare.insert(kGroups);
+  scenario.edge_cases.insert(kGroups);
   return scenario;
 }
 
@@ -221,7 +221,7 @@ Scenario in_groups(const std::string& name, const std::string& charged_to,
                    const std::function<void(Uses&)>& run) {
   Scenario scenario = scenario_of(name, 4, charged_to, run);
   scenario.world.subgroups = {{0, 1, 2}, {3, 1}, {1, 0}};
-  scenario.rare.insert(kGroups);
+  scenario.edge_cases.insert(kGroups);
   return scenario;
 }
 

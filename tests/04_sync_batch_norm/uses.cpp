@@ -155,27 +155,27 @@ void Use::hand_in(Moment moment) {
   }
 }
 
-void Use::tell_what_is_rare() const {
+void Use::tell_edge_cases() const {
   const bool none = std::ranges::find(options_.rows, 0) != options_.rows.end();
   if (none || input.numel() == 0) {
-    tell_rare(client_, kEmpty);
+    tell_edge_case(client_, kEmpty);
   }
   if (input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16) {
-    tell_rare(client_, "half or bfloat16");
+    tell_edge_case(client_, "half or bfloat16");
   }
   if (input.scalar_type() == at::kDouble) {
-    tell_rare(client_, kFloat64);
+    tell_edge_case(client_, kFloat64);
   }
   for (const auto& [tensor, name] :
        {std::pair(tensors.weight, "weight"), std::pair(tensors.bias, "bias"),
         std::pair(tensors.running_mean, "running statistics")}) {
     if (!tensor.defined()) {
-      tell_rare(client_, "no " + std::string(name));
+      tell_edge_case(client_, "no " + std::string(name));
     }
   }
   for (const auto& [name, tensor] : state()) {
     if (!tensor.is_contiguous()) {
-      tell_rare(client_, kStridedTensors);
+      tell_edge_case(client_, kStridedTensors);
     }
   }
 }
@@ -208,7 +208,7 @@ void Use::forward() {
   client_.value("options", at::tensor({mode.training ? 1.0 : 0.0, mode.momentum, mode.eps,
                                        module_ != nullptr ? 1.0 : 0.0}));
   hand_in(kBefore);
-  tell_what_is_rare();
+  tell_edge_cases();
   go_to(Phase::kForward);
   {
     const c10::InferenceMode inference(options_.inference);
@@ -243,7 +243,7 @@ c10::weak_intrusive_ptr<c10d::ProcessGroup> Use::drop_group() {
 void Use::attempt(const std::string& what) {
   go_to(Phase::kSetup);
   hand_in(kBefore);
-  tell_what_is_rare();
+  tell_edge_cases();
   const at::AutoGradMode grad_mode(options_.graph);
   testing::attempt(client_, what, [&] { call(); });
   output.reset();

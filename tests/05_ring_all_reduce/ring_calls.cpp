@@ -228,7 +228,7 @@ void RingCaller::call(const RingCall& call) {
   client_.fact("values", static_cast<std::int64_t>(call.values));
   client_.value("input", seen.reshape({-1}));
   if (call.view != nullptr && seen.numel() == 0) {
-    tell_rare(client_, kEmpty);
+    tell_edge_case(client_, kEmpty);
   }
   const at::AutoGradMode mode(call.autograd != Autograd::kOff);
   client_.value("kept before", kept(placed_.tensor));

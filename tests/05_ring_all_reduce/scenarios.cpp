@@ -35,7 +35,7 @@ struct Plan {
   World world;
   Calls calls;
   std::string charged_to;
-  Rare rare = {};  // beside the number of ranks
+  EdgeCases edge_cases = {};  // beside the number of ranks
 };
 
 constexpr const char* kModes = "modes that the caller has chosen";
@@ -48,7 +48,7 @@ Scenario scenario_of(const Plan& plan, Function function) {
                        [&](const RingCall& call) { return call.function == function; });
   return calling(to_string(function) + ", " + plan.name, plan.world, calls,
                  plan.charged_to.empty() ? kCharged[static_cast<int>(function)] : plan.charged_to,
-                 with_ranks(plan.rare, plan.world.ranks));
+                 with_ranks(plan.edge_cases, plan.world.ranks));
 }
 
 struct Kind {
@@ -83,9 +83,9 @@ void append(Calls& calls, const Calls& more) {
 }
 
 // `name` and the number of ranks name it.
-Plan on(int ranks, const std::string& name, const Calls& calls, const Rare& rare = {},
+Plan on(int ranks, const std::string& name, const Calls& calls, const EdgeCases& edge_cases = {},
         const std::string& charged_to = "") {
-  return {name + ", " + on_ranks(ranks), {.ranks = ranks}, calls, charged_to, rare};
+  return {name + ", " + on_ranks(ranks), {.ranks = ranks}, calls, charged_to, edge_cases};
 }
 
 // Sizes around the number of ranks, and others.
@@ -182,7 +182,7 @@ Plan large_tensors(int ranks) {
     calls.push_back({.elements = elements, .dtype = kind.dtype, .op = kind.op});
   }
   calls.push_back({.elements = 10});  // what a large one needed is not kept
-  return on(ranks, "large tensors", calls, plain ? Rare{} : Rare{kDtype}, kMemoryTest);
+  return on(ranks, "large tensors", calls, plain ? EdgeCases{} : EdgeCases{kDtype}, kMemoryTest);
 }
 
 Plan many_ranks() {
@@ -240,7 +240,7 @@ Plan autograd_knows(int ranks) {
             kStorageTest);
 }
 
-Plan rare_modes() { return {kModes, {}, calls_of(12, kAverage), kStorageTest, {kModes}}; }
+Plan unusual_modes() { return {kModes, {}, calls_of(12, kAverage), kStorageTest, {kModes}}; }
 
 const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {
@@ -252,7 +252,7 @@ const std::vector<Plan>& plans() {
       strided(2),        strided(1),        strided(3),        strided_on_odd_ranks(),
       autograd_knows(2), autograd_knows(1), autograd_knows(3), large_tensors(2),
       large_tensors(3),  large_tensors(5),  large_tensors(8),  a_million_elements(),
-      many_ranks(),      rare_modes()};
+      many_ranks(),      unusual_modes()};
   return all;
 }
 
@@ -279,28 +279,28 @@ Scenario one_tensor_in_several_calls() {
 
 }  // namespace
 
-Rare with_ranks(Rare rare, int ranks) {
+EdgeCases with_ranks(EdgeCases edge_cases, int ranks) {
   if (ranks == 1) {
-    rare.insert(kOneRank);
+    edge_cases.insert(kOneRank);
   } else if (ranks % 2 == 1 || ranks == 6) {
-    rare.insert("a number of ranks that is no power of two");
+    edge_cases.insert("a number of ranks that is no power of two");
   }
-  return rare;
+  return edge_cases;
 }
 
 Scenario calling(const std::string& name, const World& world, const std::vector<RingCall>& calls,
-                 const std::string& charged_to, const Rare& rare) {
+                 const std::string& charged_to, const EdgeCases& edge_cases) {
   return {name, world,
-          [calls, modes = rare.contains(kModes)](Client& client) {
+          [calls, modes = edge_cases.contains(kModes)](Client& client) {
             if (modes) {
-              choose_rare_modes();
+              choose_unusual_modes();
             }
             RingCaller caller(client);
             for (const RingCall& call : calls) {
               caller.call(call);
             }
           },
-          charged_to, rare};
+          charged_to, edge_cases};
 }
 
 std::vector<Scenario> scenarios_of(Function function) {

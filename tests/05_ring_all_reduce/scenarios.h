@@ -134,12 +134,12 @@ class RingCaller {
 /// "3 ranks".
 std::string on_ranks(int ranks);
 
-/// What is rare with so many ranks; rings of two, four and eight are the ordinary ones.
-Rare with_ranks(Rare rare, int ranks);
+/// The edge cases of so many ranks; rings of two, four and eight are the ordinary ones.
+EdgeCases with_ranks(EdgeCases edge_cases, int ranks);
 
 /// A scenario whose ranks make these calls.
 Scenario calling(const std::string& name, const World& world, const std::vector<RingCall>& calls,
-                 const std::string& charged_to, const Rare& rare);
+                 const std::string& charged_to, const EdgeCases& edge_cases);
 
 /// A scenario for each number of ranks.
 std::vector<Scenario> for_ranks(std::initializer_list<int> numbers,

@@ -75,7 +75,8 @@ std::vector<Scenario> training_scenarios_of_ring(const std::string& charged_to) 
       return std::make_unique<RingSynchronizer>(parameters, group, flat);
     };
     all.push_back(toy_scenario(ranks, kModels, ring, charged_to));
-    all.back().rare = with_ranks({}, ranks);  // whatever the models are: the ring sees tensors
+    // Whatever the models are: the ring sees tensors.
+    all.back().edge_cases = with_ranks({}, ranks);
     all.back().name += flat ? ", gradients in one buffer" : ", each gradient in its own tensor";
   }
   return all;

@@ -62,7 +62,7 @@ Scenario in_other_orders(int ranks, std::int64_t cap) {
             }
           },
           kOrderTest,
-          rare_of(World{.ranks = ranks})};
+          edge_cases_of(World{.ranks = ranks})};
 }
 
 // Weights, gradients, their sums and means, and momentum have few bits each, so that no order of adding
@@ -94,7 +94,7 @@ Scenario without_rounding(std::int64_t cap) {
             }
           },
           kEndTest,
-          rare_of(World{.ranks = 4})};
+          edge_cases_of(World{.ranks = 4})};
 }
 
 // Layers differ in elements, so that no two launches look alike.
@@ -112,7 +112,7 @@ Scenario chain(const std::string& name, const std::vector<std::int64_t>& element
             training.step();
           },
           "step_time_is_the_chain_of_buckets",
-          rare_of(World{.ranks = ranks})};
+          edge_cases_of(World{.ranks = ranks})};
 }
 
 }  // namespace

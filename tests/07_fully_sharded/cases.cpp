@@ -55,19 +55,19 @@ std::vector<Case> make_cases() {
        {.name = "a single unit",
         .units = {three_units()[0]},
         .steps = steps_of(3, {{.uses = {0}}})},
-       {.name = "one rank", .ranks = 1, .rare = {kOneRank}},
+       {.name = "one rank", .ranks = 1, .edge_cases = {kOneRank}},
        {.name = "float64, five ranks",
         .ranks = 5,
         .units = kFive,
         .steps = five,
         .dtype = at::kDouble,
-        .rare = {kDtype}},
-       {.name = "bfloat16", .dtype = at::kBFloat16, .rare = {kDtype}},
+        .edge_cases = {kDtype}},
+       {.name = "bfloat16", .dtype = at::kBFloat16, .edge_cases = {kDtype}},
        {.name = "the largest prefetch there is",
         .steps = steps_of(1, {kAll}),
         .options = {.prefetch = std::numeric_limits<int>::max()},
         .charged_to = "gathers_come_in_the_order_of_use",
-        .rare = {"a prefetch to which nothing can be added"}},
+        .edge_cases = {"a prefetch to which nothing can be added"}},
        {.name = "linear layers",
         .ranks = 3,
         .units = kLinear,
@@ -76,18 +76,18 @@ std::vector<Case> make_cases() {
        {.name = "a tied weight in a unit",
         .ranks = 3,
         .units = {{{{5, 3}, {4}}, true}, {{{7}}}, {{{3, 3}, {5}}, true}},
-        .rare = {kTied}},
+        .edge_cases = {kTied}},
        {.name = "parameters of 0, 1 and few elements",
         .ranks = 4,
         .units = {{{{1}}}, {{{0}, {2}}}, {{{3}, {0, 5}}}},
-        .rare = {kEmpty}},
+        .edge_cases = {kEmpty}},
        {.name = "parameters that are not contiguous",
         .ranks = 3,
         .units = {{{{5, 3}, {4}}, false, true}, {{{7}}}, {{{3, 4}, {2, 6}}, false, true}},
-        .rare = {kStridedState}},
+        .edge_cases = {kStridedState}},
        {.name = "a group in another order",
         .ranks = 3,
-        .rare = {kGroups},
+        .edge_cases = {kGroups},
         .group = 1,
         .subgroups = {{2, 0, 1}}}});
   const auto odd = [&](const std::string& name, const std::vector<Pass>& passes) {
@@ -115,7 +115,7 @@ std::vector<Case> make_cases() {
   Case alone = kept;
   alone.name = "one rank, and gradients are not cleared";
   alone.ranks = 1;
-  alone.rare = {kOneRank};
+  alone.edge_cases = {kOneRank};
   add({kept, alone});
 
   const char* const no_sync = "gradients_accumulate_inside_no_sync";
@@ -142,7 +142,7 @@ std::vector<Case> make_cases() {
   add({{.name = "NoSync: a scope within a scope",
         .steps = steps_of(2, {with_inner, kAll}),
         .charged_to = no_sync,
-        .rare = {"nested NoSync scopes"}}});
+        .edge_cases = {"nested NoSync scopes"}}});
   const auto clipped = [&](double max_norm, Case one) {
     one.charged_to = "the_norm_is_over_all_shards";
     for (Step& step : one.steps) {
@@ -157,11 +157,11 @@ std::vector<Case> make_cases() {
                        .steps = steps_of(3, {{.uses = {0, 2}}})});
   }
   clipped(0.5, {.name = "clipped, gradients whose squares overflow float32",
-                .rare = {"gradients of 1e24"},
+                .edge_cases = {"gradients of 1e24"},
                 .loss_scale = 1e24});
   clipped(1e-6, {.name = "clipped, gradients that are hardly larger than 1e-6",
                  .dtype = at::kDouble,
-                 .rare = {"gradients of 1e-6"},
+                 .edge_cases = {"gradients of 1e-6"},
                  .loss_scale = 1e-7});
   return all;
 }

@@ -51,7 +51,7 @@ struct Case {
   FullyShardedOptions options = {};
   at::ScalarType dtype = at::kFloat;
   std::string charged_to = "a_step_ends_where_the_unsharded_model_ends";
-  Rare rare = {};
+  EdgeCases edge_cases = {};
   bool real_layers = false;  // linear layers; else a function of our own
   double loss_scale = 1;
   GroupIndex group = 0;

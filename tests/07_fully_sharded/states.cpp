@@ -27,7 +27,7 @@ Case in_float64() {
 }
 
 // Values whose bits change if anybody computes with them.
-std::vector<Unit> rare_units(Client& client, const Case& one, int rank) {
+std::vector<Unit> unusual_units(Client& client, const Case& one, int rank) {
   std::vector<Unit> units = units_of(client, one, rank, nullptr);
   const at::NoGradGuard no_grad;
   units[0].parameters[0].view({-1})[0].fill_(-0.0);
@@ -87,11 +87,11 @@ void save_and_load(Client& client, const Case& one, int small) {
   const int rank = client.rank();
   const bool is_small = rank < small;
   const bool alone = small == 1;  // without autograd, then
-  const auto expected = parameters_in(rare_units(client, one, 0));
+  const auto expected = parameters_in(unusual_units(client, one, 0));
   std::unique_ptr<FullySharded> two;
   if (is_small) {
-    two =
-        make_fully_sharded(rare_units(client, one, rank), make_group(client.shared_from_this(), 1));
+    two = make_fully_sharded(unusual_units(client, one, rank),
+                             make_group(client.shared_from_this(), 1));
   }
   auto four = make_fully_sharded(units_of(client, one, rank + 7, nullptr), group);
   const SavedShards saved = is_small
@@ -129,8 +129,8 @@ std::vector<at::Tensor> listed(const std::vector<std::vector<at::Tensor>>& units
 
 void whole_and_back(Client& client) {
   const auto group = make_group(client.shared_from_this());
-  const auto expected = parameters_in(rare_units(client, kSaved, 0));
-  auto model = make_fully_sharded(rare_units(client, kSaved, client.rank()), group);
+  const auto expected = parameters_in(unusual_units(client, kSaved, 0));
+  auto model = make_fully_sharded(unusual_units(client, kSaved, client.rank()), group);
   for (const int root : {0, 2}) {
     client.go_to({.phase = Phase::kForward, .step = root});
     const auto whole = [&] {
@@ -191,7 +191,7 @@ std::vector<Scenario> states() {
                     .hold = false},
                    [one, small](Client& client) { save_and_load(client, one, small); },
                    kStateTest,
-                   small == 3 ? Rare{kDtype} : Rare{}});
+                   small == 3 ? EdgeCases{kDtype} : EdgeCases{}});
   }
   all.push_back({"whole parameters", {.ranks = 4, .hold = false}, whole_and_back, kStateTest});
   return all;

@@ -284,10 +284,10 @@ std::vector<Scenario> scenarios_of_cases(const std::function<bool(const Case&)>&
   for (const Case& one : cases()) {
     if (which(one)) {
       const World world = {.ranks = one.ranks, .subgroups = one.subgroups, .hold = false};
-      Rare rare = rare_of(world);
-      rare.insert(one.rare.begin(), one.rare.end());
+      EdgeCases edge_cases = edge_cases_of(world);
+      edge_cases.insert(one.edge_cases.begin(), one.edge_cases.end());
       scenarios.push_back({one.name, world, [&one](Client& client) { Trainer(client, one).run(); },
-                           one.charged_to, rare});
+                           one.charged_to, edge_cases});
     }
   }
   return scenarios;

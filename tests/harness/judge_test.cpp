@@ -119,31 +119,31 @@ std::vector<std::string> failures_in(const std::vector<Scenario>& scenarios) {
   return texts;
 }
 
-Scenario scenario_on(int ranks, const std::string& name, const Rare& rare) {
+Scenario scenario_on(int ranks, const std::string& name, const EdgeCases& edge_cases) {
   Scenario scenario = printing_scenario(name);
   scenario.world.ranks = ranks;
-  scenario.rare = rare;
+  scenario.edge_cases = edge_cases;
   return scenario;
 }
 
-TEST_F(Judge, TheScenarioWithTheLeastThatIsRareIsNamed) {
-  const auto texts = failures_in({scenario_on(3, "two rare things", {"one", "two"}),
-                                  scenario_on(2, "holds", {}), scenario_on(3, "nothing rare", {})});
+TEST_F(Judge, TheScenarioWithTheFewestEdgeCasesIsNamed) {
+  const auto texts = failures_in({scenario_on(3, "two edge cases", {"one", "two"}),
+                                  scenario_on(2, "holds", {}), scenario_on(3, "no edge case", {})});
   ASSERT_EQ(texts.size(), 1);
-  EXPECT_TRUE(texts[0].starts_with("Failed\nin \"nothing rare\" (3 ranks): wrong")) << texts[0];
+  EXPECT_TRUE(texts[0].starts_with("Failed\nin \"no edge case\" (3 ranks): wrong")) << texts[0];
   EXPECT_TRUE(
-      texts[0].ends_with("the claim holds in 1 of 3 runs; it is broken in \"two rare things\""))
+      texts[0].ends_with("the claim holds in 1 of 3 runs; it is broken in \"two edge cases\""))
       << texts[0];
 }
 
-TEST_F(Judge, EachRareThingHasAFailureThatNamesIt) {
+TEST_F(Judge, EachEdgeCaseHasAFailureThatNamesIt) {
   const auto texts =
-      failures_in({scenario_on(2, "ordinary", {}), scenario_on(3, "a rare thing", {"a rare thing"}),
+      failures_in({scenario_on(2, "ordinary", {}), scenario_on(3, "an edge case", {"an edge case"}),
                    scenario_on(3, "another", {"another"}),
-                   scenario_on(3, "both", {"a rare thing", "another"})});
+                   scenario_on(3, "both", {"an edge case", "another"})});
   ASSERT_EQ(texts.size(), 2);
-  EXPECT_TRUE(texts[0].ends_with("\nwhat is rare there: a rare thing")) << texts[0];
-  EXPECT_TRUE(texts[1].ends_with("\nwhat is rare there: another")) << texts[1];
+  EXPECT_TRUE(texts[0].ends_with("\nedge case: an edge case")) << texts[0];
+  EXPECT_TRUE(texts[1].ends_with("\nedge case: another")) << texts[1];
 }
 
 TEST_F(Judge, BrieflyTheFirstScenarioThatBreaksAClaimIsEnough) {

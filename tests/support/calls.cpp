@@ -106,7 +106,7 @@ KeptSurroundings::~KeptSurroundings() {
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(before_.default_dtype));
 }
 
-void choose_rare_modes() {
+void choose_unusual_modes() {
   at::globalContext().setFlushDenormal(true);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   at::set_num_threads(at::get_num_threads() + 1);

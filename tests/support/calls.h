@@ -62,7 +62,7 @@ class KeptSurroundings {
 
 /// Has this process calculate as few do, with more than one thread, so that setting a mode back is
 /// not switching it off.
-void choose_rare_modes();
+void choose_unusual_modes();
 
 /// No call has changed what is not its own.
 Finding surroundings_are_left_alone(const Evidence& evidence);

@@ -14,10 +14,10 @@
 
 namespace ddp::testing {
 
-/// What is rare about a scenario: a student who has not thought of it has made one slip, which shows in
-/// every scenario that has it, and costs the points of one test; see tools/grading/scoring/price.py. Most scenarios have
-/// nothing rare, and those that have, one such thing, where more than one does not matter.
-using Rare = std::set<std::string>;
+/// Edge cases of a scenario: a student who has not thought of one has made one mistake, which shows in
+/// every scenario that has it, and costs the points of one test; see tools/grading/scoring/price.py.
+/// Most scenarios have none, and the others one, where more than one does not matter.
+using EdgeCases = std::set<std::string>;
 
 /// Facts of what a rank holds: "bytes parameters"; and of how much that may be, from then on.
 constexpr const char* kBytes = "bytes ";
@@ -31,10 +31,10 @@ struct Finding {
   bool empty() const { return text.empty(); }
 
   std::string text;
-  /// What is rare about it, beside what is rare about the scenario.
-  Rare rare = {};
-  /// What ranks have told, but of another place in the scenario.
-  Rare elsewhere = {};
+  /// Its edge cases, beside the scenario's.
+  EdgeCases edge_cases = {};
+  /// Edge cases that ranks have told, but of another place in the scenario.
+  EdgeCases elsewhere = {};
   /// Whether the claim holds in the scenario without that.
   bool holds_otherwise = false;
 

@@ -189,8 +189,9 @@ void note_runs(int holds, int judged) {
 }
 
 void note_broken(const Broken& broken) {
-  notes().broken.push_back(
-      {{"scenario", broken.scenario}, {"rare", broken.rare}, {"charged_to", broken.charged_to}});
+  notes().broken.push_back({{"scenario", broken.scenario},
+                            {"edge_cases", broken.edge_cases},
+                            {"charged_to", broken.charged_to}});
 }
 
 void note_picture(nlohmann::json picture) { notes().picture = std::move(picture); }

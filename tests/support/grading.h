@@ -67,7 +67,7 @@ void note_runs(int holds, int judged);
 /// A scenario in which a claim is broken, and whose price that may be: tools/grading/scoring/price.py.
 struct Broken {
   std::string scenario;
-  Rare rare;
+  EdgeCases edge_cases;
   std::string charged_to;
 };
 

@@ -19,36 +19,38 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr const char* kTold = "rare: ";
+constexpr const char* kTold = "edge case: ";
 
 }  // namespace
 
-Rare rare_of(const World& world) {
-  Rare rare;
+EdgeCases edge_cases_of(const World& world) {
+  EdgeCases edge_cases;
   if (world.ranks == 1) {
-    rare.insert(kOneRank);
+    edge_cases.insert(kOneRank);
   }
   if (world.ranks > 2) {
-    rare.insert(kManyRanks);
+    edge_cases.insert(kManyRanks);
   }
   if (!world.subgroups.empty()) {
-    rare.insert(kGroups);
+    edge_cases.insert(kGroups);
   }
-  return rare;
+  return edge_cases;
 }
 
-void tell_rare(Client& client, const std::string& rare) { client.fact(kTold + rare, 1); }
+void tell_edge_case(Client& client, const std::string& edge_case) {
+  client.fact(kTold + edge_case, 1);
+}
 
-Rare told_rare(const Evidence& evidence) {
-  Rare rare;
+EdgeCases told_edge_cases(const Evidence& evidence) {
+  EdgeCases edge_cases;
   for (const SeenList& said : evidence.of) {
     for (const Seen& seen : said) {
       if (seen.kind == EventKind::kFact && seen.text.starts_with(kTold)) {
-        rare.insert(seen.text.substr(std::strlen(kTold)));
+        edge_cases.insert(seen.text.substr(std::strlen(kTold)));
       }
     }
   }
-  return rare;
+  return edge_cases;
 }
 
 std::vector<Scenario> named(const std::vector<Scenario>& scenarios,
@@ -185,10 +187,11 @@ Shown wrong_in(const Scenario& scenario, const Run& run, const Predicate& holds,
   return {std::move(finding), &shown, std::move(text)};
 }
 
-Rare rare_of(const Finding& finding, const Run& run) {
-  Rare rare = finding.rare;
-  std::ranges::set_difference(run.rare, finding.elsewhere, std::inserter(rare, rare.end()));
-  return rare;
+EdgeCases edge_cases_of(const Finding& finding, const Run& run) {
+  EdgeCases edge_cases = finding.edge_cases;
+  std::ranges::set_difference(run.edge_cases, finding.elsewhere,
+                              std::inserter(edge_cases, edge_cases.end()));
+  return edge_cases;
 }
 
 // What a claim is worth in a scenario.
@@ -196,7 +199,7 @@ struct Verdict {
   const Scenario* scenario;
   Shown shown;             // what is wrong in the first run in which something is
   std::string unjudged;    // why nothing can be said
-  Rare rare;               // what was, until then
+  EdgeCases edge_cases;    // until then
   std::string charged_to;  // for the finding, if others have one in this scenario, too
 
   const Finding& finding() const { return shown.finding; }
@@ -210,33 +213,33 @@ Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs, const 
     const std::string& payer = payer_of(scenario, run);
     Finding other = unless ? finding_of(unless, run.evidence) : Finding();
     if (!other.empty()) {
-      return {&scenario, {}, other.text, rare_of(other, run), payer};
+      return {&scenario, {}, other.text, edge_cases_of(other, run), payer};
     }
     Shown shown = wrong_in(scenario, run, holds, payer == test);
     if (!shown.finding.empty()) {
-      const Rare rare = rare_of(shown.finding, run);
-      return {&scenario, std::move(shown), "", rare, payer};
+      const EdgeCases edge_cases = edge_cases_of(shown.finding, run);
+      return {&scenario, std::move(shown), "", edge_cases, payer};
     }
     in_usual_order = in_usual_order.run == nullptr ? std::move(shown) : std::move(in_usual_order);
   }
   return {&scenario, std::move(in_usual_order), why_not_judged(scenario, runs),
-          runs.empty() ? scenario.rare : runs.back().rare, scenario.charged_to};
+          runs.empty() ? scenario.edge_cases : runs.back().edge_cases, scenario.charged_to};
 }
 
 // What a claim is worth in all scenarios of a list.
 struct Judgement {
-  std::vector<Verdict> broken;   // with the least that is rare first
+  std::vector<Verdict> broken;   // with the fewest edge cases first
   int judged = 0;                // scenarios of which something can be said
   std::string unjudged;          // why the test cannot be judged, if nothing is broken
   std::optional<Verdict> timed;  // the first that keeps a claim on time
 };
 
-// Of what breaks a claim, what has nothing rare that another one does without.
+// Of what breaks a claim, what has no edge case that another one does without.
 std::vector<Verdict> simplest(const std::vector<Verdict>& broken) {
   std::vector<Verdict> kept;
   for (const Verdict& verdict : broken) {
     if (std::ranges::none_of(kept, [&](const Verdict& less) {
-          return std::ranges::includes(verdict.rare, less.rare);
+          return std::ranges::includes(verdict.edge_cases, less.edge_cases);
         })) {
       kept.push_back(verdict);
     }
@@ -269,8 +272,8 @@ std::string describe_others(const Judgement& found, const Verdict& shown) {
             (more == 1 ? "" : " and " + std::to_string(more - 1) + " more") +
             (alike == more ? ", by the same exception at the same line" : "");
   }
-  for (const std::string& rare : shown.rare) {
-    text += (rare == *shown.rare.begin() ? "\nwhat is rare there: " : ", ") + rare;
+  for (const std::string& edge_case : shown.edge_cases) {
+    text += (edge_case == *shown.edge_cases.begin() ? "\nedge case: " : ", ") + edge_case;
   }
   return text;
 }
@@ -288,7 +291,7 @@ void settle(const Judgement& found) {
   }
   note_runs(found.judged - static_cast<int>(found.broken.size()), found.judged);
   for (const Verdict& verdict : found.broken) {
-    note_broken({verdict.scenario->name, verdict.rare, verdict.charged_to});
+    note_broken({verdict.scenario->name, verdict.edge_cases, verdict.charged_to});
   }
   for (const Verdict& verdict : simplest(found.broken)) {
     ADD_FAILURE() << verdict.shown.text
@@ -317,8 +320,8 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
       return;
     }
     Verdict verdict = verdict_on(scenario, runs, holds, unless);
-    const bool needed =
-        verdict.rare.empty() && (&scenario == &scenarios.front() || scenario.charged_to == test);
+    const bool needed = verdict.edge_cases.empty() &&
+                        (&scenario == &scenarios.front() || scenario.charged_to == test);
     if (!verdict.unjudged.empty()) {
       found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
       continue;
@@ -330,8 +333,8 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
       found.timed = verdict;
     }
     if (!verdict.finding().empty()) {
-      const auto size = [](const Verdict& each) { return each.rare.size(); };
-      const bool usual = verdict.rare.empty();
+      const auto size = [](const Verdict& each) { return each.edge_cases.size(); };
+      const bool usual = verdict.edge_cases.empty();
       found.broken.insert(std::ranges::upper_bound(found.broken, size(verdict), {}, size),
                           std::move(verdict));
       if (settings().brief && usual) {

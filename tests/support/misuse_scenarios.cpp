@@ -14,7 +14,7 @@ Scenario scenario_of(const SynchronizerUnderTest& subject, const std::string& na
           {.ranks = ranks},
           [make = subject.make, run](Client& client) { run(client, make); },
           charged_to,
-          rare_of(World{.ranks = ranks})};
+          edge_cases_of(World{.ranks = ranks})};
 }
 
 namespace {
@@ -233,7 +233,7 @@ std::vector<Scenario> misuse_scenarios(const SynchronizerUnderTest& subject) {
       scenario("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
       scenario("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
       scenario("rank 1 ends before the step", 3, end_early_on_one_rank)};
-  scenarios[4].rare.insert(kTied);
+  scenarios[4].edge_cases.insert(kTied);
   return joined({scenarios, lost_connection_scenarios(subject)});
 }
 

@@ -104,9 +104,9 @@ void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& ru
                                [&](Client& client, RankContext& context) {
                                  run_scenario(scenario, client, context);
                                }),
-                  scenario.rare});
+                  scenario.edge_cases});
   Evidence& evidence = runs.back().evidence;
-  runs.back().rare.merge(told_rare(evidence));
+  runs.back().edge_cases.merge(told_edge_cases(evidence));
   note_scenario_ended();
   backward_waits() = backward_waits() || any_event(evidence, [](const Seen& seen) {
                        return seen.kind == EventKind::kBlocked;
@@ -119,7 +119,7 @@ void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& ru
   const RankReports& reports = evidence.reports;
   if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
     hung_scenarios().push_back(scenario);
-    hung_scenarios().back().rare = runs.back().rare;
+    hung_scenarios().back().edge_cases = runs.back().edge_cases;
   }
 }
 
@@ -187,7 +187,7 @@ std::int64_t launches_in(const Evidence& evidence) {
 const Scenario* hung_before(const Scenario& scenario) {
   const std::vector<Scenario>& hung = hung_scenarios();
   const auto found = std::ranges::find_if(hung, [&](const Scenario& other) {
-    return hung.size() >= kPatience || std::ranges::includes(scenario.rare, other.rare);
+    return hung.size() >= kPatience || std::ranges::includes(scenario.edge_cases, other.edge_cases);
   });
   return found == hung.end() ? nullptr : &*found;
 }

@@ -13,7 +13,7 @@ namespace ddp::testing {
 struct Run {
   Schedule schedule;
   Evidence evidence;
-  Rare rare;  // of the scenario, and what its ranks told
+  EdgeCases edge_cases;  // the scenario's, and those that its ranks told
 
   bool whole() const { return evidence.reports.ok(); }
 };
@@ -22,8 +22,8 @@ struct Run {
 /// Made when they are asked for first.
 const std::deque<Run>& runs_of(const Scenario& scenario);
 
-/// The scenario because of which another one is not run; null if it is. What hangs where nothing is rare
-/// usually hangs everywhere, and what hangs with something rare, with that and more.
+/// The scenario because of which another one is not run; null if it is. What hangs
+/// without an edge case usually hangs everywhere, and what hangs in one, in that and more.
 const Scenario* hung_before(const Scenario& scenario);
 
 /// The test that fails if a run does not come to its end: the one about what was being done.

@@ -14,7 +14,7 @@
 
 namespace ddp::testing {
 
-// What may be rare about a scenario.
+// Edge cases: what a scenario has beside the ordinary path.
 constexpr const char* kStridedState = "parameters or buffers that are not contiguous";
 constexpr const char* kStridedGradients = "gradients that are not contiguous";
 constexpr const char* kStridedTensors = "tensors that are not contiguous";
@@ -30,13 +30,14 @@ constexpr const char* kOneRank = "a single rank";
 constexpr const char* kManyRanks = "more than two ranks";
 
 /// Where two ranks are the ordinary case.
-Rare rare_of(const World& world);
+EdgeCases edge_cases_of(const World& world);
 
-/// Within a scenario: what comes from here on is rare. What a rank has broken before, it has without it.
-void tell_rare(Client& client, const std::string& rare);
+/// Within a scenario: what comes from here on is an edge case. What a rank broke before, it broke
+/// without it.
+void tell_edge_case(Client& client, const std::string& edge_case);
 
-/// All that the ranks of a run have told.
-Rare told_rare(const Evidence& evidence);
+/// Those that the ranks of a run have told.
+EdgeCases told_edge_cases(const Evidence& evidence);
 
 struct Scenario {
   std::string name;  // "three layers, three steps"
@@ -44,20 +45,21 @@ struct Scenario {
   std::function<void(Client&)> run;
   /// The graded test that fails if this scenario does not come to its end. Others do without it.
   std::string charged_to;
-  /// What is about it beside the ordinary path, from its beginning on; see also tell_rare().
-  Rare rare = {};
+  /// Its edge cases, from its beginning on; see also tell_edge_case().
+  EdgeCases edge_cases = {};
   /// The test that fails instead if backward does not come to its end; empty: charged_to.
   std::string charged_in_backward = {};
 };
 
 using Predicate = std::function<Finding(const Evidence&)>;
 
-/// Fails the current test if `holds` is not true of all `scenarios`. The message names the first with the
-/// least that is rare, so give the simplest first. Where something rare is about all that break it, the
-/// grader may let another test pay: tools/grading/scoring/price.py. Nothing is judged in a scenario in which
-/// `unless` finds something that makes `holds` meaningless, which another test reports; or, without a
-/// finding, in a scenario that did not come to its end. If that leaves out the first scenario, and there is
-/// nothing rare about that, the test is not judged.
+/// Fails the current test if `holds` is not true of all `scenarios`. The message names the first with
+/// the fewest edge cases, so give the simplest first. Where all that break it have edge cases, the
+/// grader may deduct from another test: tools/grading/scoring/deductions.py.
+///
+/// Nothing is judged in a scenario in which `unless` finds something that makes `holds` meaningless,
+/// which another test reports; or, without a finding, in a scenario that did not come to its end. If
+/// that leaves out the first scenario, and it has no edge case, the test is not judged.
 void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
            const Predicate& unless = nullptr);
 

@@ -220,16 +220,16 @@ Scenario toy_scenario(int ranks, const ToyModels& models, const Factory& make,
                          }
                        },
                        charged_to,
-                       rare_of(World{.ranks = ranks})};
+                       edge_cases_of(World{.ranks = ranks})};
   if (models.dtypes != std::vector{at::kFloat}) {
-    scenario.rare.insert(kDtype);
+    scenario.edge_cases.insert(kDtype);
   }
-  for (const auto& [kind, rare] :
+  for (const auto& [kind, edge_case] :
        {std::pair(ToyKind::kTiedWeights, kTied), std::pair(ToyKind::kRankBranch, kUndefined),
         std::pair(ToyKind::kUnusedParameter, kUndefined),
         std::pair(ToyKind::kBatchNorm, kDtype)}) {  // its counter
     if (std::ranges::find(models.kinds, kind) != models.kinds.end()) {
-      scenario.rare.insert(rare);
+      scenario.edge_cases.insert(edge_case);
     }
   }
   return scenario;

@@ -55,7 +55,7 @@ struct ToyModels {
 /// Those that compute the same gradients in the same order on all ranks.
 const std::vector<ToyKind>& same_order_models();
 
-/// Those with nothing rare about them, in float32.
+/// Those without edge cases, in float32.
 const ToyModels& plain_models();
 
 /// Five steps of plain SGD of several small models with real layers, on as many ranks as named;

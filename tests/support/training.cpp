@@ -219,7 +219,7 @@ void Training::clear(Clear how) {
       const bool row_major = (i + client_.rank() + backwards_) % 2 == 0;
       gradient = laid_out(at::zeros_like(gradient), row_major ? Layout::kSlice : other);
       if (!gradient.is_contiguous()) {
-        tell_rare(client_, kStridedGradients);
+        tell_edge_case(client_, kStridedGradients);
       }
     }
   }
@@ -231,7 +231,7 @@ void Training::clear(Clear how) {
 
 void Training::set_gradient(std::size_t layer, const at::Tensor& gradient) {
   if (gradient.defined() && !gradient.is_contiguous()) {
-    tell_rare(client_, kStridedGradients);
+    tell_edge_case(client_, kStridedGradients);
   }
   parameters_[layer].mutable_grad() = gradient;
   gradients_.keep();
@@ -410,7 +410,7 @@ void Training::hand_in_local() {
     const auto index = static_cast<std::int64_t>(i);
     client_.value("local", seen ? gradients_.of(i) : gradient, index);
     if (seen && !gradients_.of(i).defined()) {
-      tell_rare(client_, kUndefined);
+      tell_edge_case(client_, kUndefined);
     }
     if (gradient.defined() && gradient.layout() == at::kStrided && !gradient.is_contiguous()) {
       client_.fact(kStridedGradient, fingerprint(at::tensor(gradient.strides(), at::kLong)), index);

@@ -211,8 +211,8 @@ class Training {
 
 // The numbers that a Training computes with.
 
-/// What is rare about such a model.
-Rare rare_of(const TrainingOptions& options);
+/// The edge cases of such a model.
+EdgeCases edge_cases_of(const TrainingOptions& options);
 
 /// The weights of a rank before construction.
 std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank);

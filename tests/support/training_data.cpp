@@ -181,11 +181,11 @@ std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
   return buffers;
 }
 
-Rare rare_of(const TrainingOptions& options) {
-  Rare rare;
+EdgeCases edge_cases_of(const TrainingOptions& options) {
+  EdgeCases edge_cases;
   const auto add = [&](bool is, const char* what) {
     if (is) {
-      rare.insert(what);
+      edge_cases.insert(what);
     }
   };
   add(options.tied, kTied);
@@ -200,7 +200,7 @@ Rare rare_of(const TrainingOptions& options) {
     add(layer.dtype != at::kFloat, kDtype);
     add(count_of(layer) == 0, kEmpty);
   }
-  return rare;
+  return edge_cases;
 }
 
 }  // namespace ddp::testing

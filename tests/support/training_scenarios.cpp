@@ -474,7 +474,7 @@ void add_worlds(Scenarios& scenarios) {
                 });
   scenarios.add("RANK, WORLD_SIZE and modes are another program's", {}, charged.mean,
                 [make](Client& client) {
-                  choose_rare_modes();
+                  choose_unusual_modes();
                   setenv("RANK", "7", 1);
                   setenv("WORLD_SIZE", "11", 1);
                   setenv("LOCAL_RANK", "5", 1);

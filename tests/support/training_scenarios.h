@@ -71,13 +71,14 @@ class Scenarios {
  public:
   explicit Scenarios(const SynchronizerUnderTest& subject) : subject_(subject) {}
 
-  /// A scenario with one model, which has been constructed. `rare`: what is, beside the model and the
+  /// A scenario with one model, which has been constructed. `edge_cases`: beside those of the model and
+  /// the
   /// world.
   void add(const std::string& name, const World& world, const std::string& charged,
            const TrainingOptions& options, const std::function<void(Training&)>& run,
-           const Rare& rare = {}) {
-    Rare all = rare_of(options);
-    all.insert(rare.begin(), rare.end());
+           const EdgeCases& edge_cases = {}) {
+    EdgeCases all = edge_cases_of(options);
+    all.insert(edge_cases.begin(), edge_cases.end());
     add(
         name, world, charged,
         [make = make(), options, run](Client& client) {
@@ -89,9 +90,9 @@ class Scenarios {
   }
 
   void add(const std::string& name, const World& world, const std::string& charged,
-           const std::function<void(Client&)>& run, const Rare& rare = {}) {
-    Rare all = rare_of(world);
-    all.insert(rare.begin(), rare.end());
+           const std::function<void(Client&)>& run, const EdgeCases& edge_cases = {}) {
+    EdgeCases all = edge_cases_of(world);
+    all.insert(edge_cases.begin(), edge_cases.end());
     all_.push_back({subject_.form + name, world, run, charged, all});
   }
 

@@ -1,4 +1,4 @@
-"""Who pays for a mistake that shows only where something is rare, and how stages are graded beside one another."""
+"""Which test a mistake in an edge case is deducted from, and how stages are graded beside one another."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PATIENCE_S = 60.0
 
 
 def judged(name: str, *broken: str, points: float = 2, held: int = 9) -> TestResult:
-    """A test that fails in scenarios, each given as "x>a": what is rare there, by letters, and what it is charged to."""
+    """A test that fails in scenarios, each given as "x>a": its edge cases, by letters, and what it is charged to."""
     pairs = [each.split(">") for each in broken]
-    scenarios = [Broken(f"{name}, {rare or 'plain'}", frozenset(rare), charged) for rare, charged in pairs]
+    scenarios = [Broken(f"{name}, {cases or 'plain'}", frozenset(cases), charged) for cases, charged in pairs]
     failures = [f'in "{scenario.scenario}" (2 ranks): wrong' for scenario in scenarios]
     status = Status.FAILED if scenarios else Status.PASSED
     return TestResult(
@@ -38,12 +38,12 @@ def judged(name: str, *broken: str, points: float = 2, held: int = 9) -> TestRes
         ([judged("a", "x>a", points=0), judged("b", "x>a")], "ab"),
     ],
     ids=[
-        "what is broken where nothing is rare costs each test its points",
-        "something rare costs the test that the scenario is charged to",
+        "what is broken without an edge case costs each test its points",
+        "an edge case costs the test that the scenario is charged to",
         "the first that meets it if that one does not",
         "or one with many points",
-        "who fails where nothing is rare does not pay for others",
-        "two rare things that no test meets together are two slips",
+        "who fails without an edge case does not pay for others",
+        "two edge cases that no test meets together are two mistakes",
         "a report pays for nobody",
     ],
 )

@@ -136,7 +136,8 @@ def _runs(value: object) -> tuple[int, int]:
 
 
 def _broken(value: list[dict]) -> list[Broken]:
-    return [Broken(str(each["scenario"]), frozenset(_texts(each["rare"])), str(each["charged_to"])) for each in value]
+    cases = "edge_cases"
+    return [Broken(str(each["scenario"]), frozenset(_texts(each[cases])), str(each["charged_to"])) for each in value]
 
 
 def _texts(value: object) -> list[str]:

@@ -10,7 +10,7 @@ What a test program build/bin/tests_<stage> understands:
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
                "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...],
                "runs": [24, 26], the claim holds in 24 of 26 runs
-               "broken": [{"scenario": ..., "rare": [...], "charged_to": ...}, ...]}  for tools/grading/scoring/price.py
+               "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...]}  for tools/grading/scoring/price.py
               {"event": "run_finished"}
             todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
             report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.

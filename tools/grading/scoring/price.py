@@ -1,10 +1,10 @@
-"""One slip, one price.
+"""How many points a mistake costs: each once.
 
-A claim is judged on many scenarios, of which some have something rare about them: a layout, a dtype, a world of one (see
-tests/support/scenario.h). What breaks a claim where nothing is rare costs the test's points. What breaks claims only where
-something is rare is one slip, however many tests meet it. It costs the points of one: of a test that nothing is left to
-judge, or else of one with the most points, which such a scenario is charged to if there is a choice. The others are judged
-by the rest of their scenarios.
+A claim is judged on many scenarios, of which some have an edge case: a layout, a dtype, a world of one rank (see
+tests/support/scenario.h). What breaks a claim without one costs the test's points. What breaks claims in an edge case
+alone is one mistake, however many tests meet it, and costs the points of one: of a test that nothing is left to judge,
+or else of one with the most points, which such a scenario is charged to if there is a choice. The others are judged by
+the rest of their scenarios.
 
 Some claims mean nothing where another one is broken: values, where tensors were used in flight. Tests that are not
 judged for that, and hold in other runs, cost no more than MOST points together with what is broken, where half of the
@@ -17,24 +17,24 @@ from collections.abc import Iterable
 
 from tools.grading.scoring.results import Broken, Status, TestResult
 
-Rare = frozenset[str]
+EdgeCases = frozenset[str]
 WITHOUT = "so far judged without"
 MOST = 5
 
 
 def settle(results: list[TestResult]) -> None:
-    """Lets tests that fail for something rare alone pass, in place, where another one pays for it."""
-    found = {result.spec.name: _simplest(result.broken) for result in results if _only_rare(result)}
+    """Lets tests that fail in edge cases alone pass, in place, where another one loses the points."""
+    found = {result.spec.name: _simplest(result.broken) for result in results if _only_in_edge_cases(result)}
     in_question = [result for result in results if result.spec.name in found]
-    paid: dict[Rare, TestResult] = {}
-    for rare in sorted({rare for each in found.values() for rare in each}, key=lambda rare: (len(rare), sorted(rare))):
-        if not any(less <= rare for less in paid):
-            payer = _payer(rare, [result for result in in_question if rare in found[result.spec.name]])
+    paid: dict[EdgeCases, TestResult] = {}
+    for case in sorted({case for each in found.values() for case in each}, key=lambda case: (len(case), sorted(case))):
+        if not any(less <= case for less in paid):
+            payer = _payer(case, [result for result in in_question if case in found[result.spec.name]])
             paid |= dict.fromkeys(found[payer.spec.name], payer)
     for result in in_question:
         if result not in paid.values():
             met = found[result.spec.name]
-            _forgive(result, {less: payer for less, payer in paid.items() if any(less <= rare for rare in met)})
+            _forgive(result, {less: payer for less, payer in paid.items() if any(less <= case for case in met)})
     if _worth(results, Status.PASSED) >= sum(result.spec.points for result in results) / 2:
         _cap(results)
 
@@ -61,31 +61,31 @@ def _follows(result: TestResult) -> bool:
     return result.status is Status.NOT_JUDGED and result.runs[0] > 0 and why != "" and not broke_off
 
 
-def _only_rare(result: TestResult) -> bool:
-    """Whether it fails, for points, and nowhere without something rare."""
+def _only_in_edge_cases(result: TestResult) -> bool:
+    """Whether it fails, for points, and nowhere without an edge case."""
     scenarios = tuple(f'in "{broken.scenario}" (' for broken in result.broken)
     return (
         result.status is Status.FAILED
         and result.spec.points > 0
         and len(result.broken) > 0
-        and all(broken.rare for broken in result.broken)
+        and all(broken.edge_cases for broken in result.broken)
         and all(failure.startswith(scenarios) for failure in result.failures)
     )
 
 
-def _simplest(broken: Iterable[Broken]) -> set[Rare]:
-    """What is rare where it fails, but for what has all that another one has, and more."""
-    everything = {each.rare for each in broken}
-    return {rare for rare in everything if not any(less < rare for less in everything)}
+def _simplest(broken: Iterable[Broken]) -> set[EdgeCases]:
+    """The edge cases where it fails, but for what has all that another one has, and more."""
+    everything = {each.edge_cases for each in broken}
+    return {cases for cases in everything if not any(less < cases for less in everything)}
 
 
-def _payer(rare: Rare, candidates: list[TestResult]) -> TestResult:
-    charged = {each.charged_to for result in candidates for each in result.broken if each.rare == rare}
+def _payer(cases: EdgeCases, candidates: list[TestResult]) -> TestResult:
+    charged = {each.charged_to for result in candidates for each in result.broken if each.edge_cases == cases}
     return max(candidates, key=lambda test: (not test.runs[0], test.spec.points, test.spec.name in charged))
 
 
-def _forgive(result: TestResult, paid: dict[Rare, TestResult]) -> None:
-    why = "; ".join(f"for {', '.join(sorted(rare))} see {payer.spec.claim}" for rare, payer in paid.items())
+def _forgive(result: TestResult, paid: dict[EdgeCases, TestResult]) -> None:
+    why = "; ".join(f"for {', '.join(sorted(cases))} see {payer.spec.claim}" for cases, payer in paid.items())
     if result.runs[0]:
         count = result.runs[1] - result.runs[0]
         result.status, result.failures = Status.PASSED, []

@@ -46,10 +46,10 @@ class TestSpec:
 
 @dataclass(frozen=True)
 class Broken:
-    """A scenario that breaks a test's claim, what is rare about it, and the test that it is charged to."""
+    """A scenario that breaks a test's claim, its edge cases, and the test that it is charged to."""
 
     scenario: str
-    rare: frozenset[str]
+    edge_cases: frozenset[str]
     charged_to: str
 
 
