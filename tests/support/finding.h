@@ -15,7 +15,7 @@
 namespace ddp::testing {
 
 /// Edge cases of a scenario: a student who has not thought of one has made one mistake, which shows in
-/// every scenario that has it, and costs the points of one test; see tools/grading/scoring/price.py.
+/// every scenario that has it, and costs the points of one test; see tools/grading/scoring/deductions.py.
 /// Most scenarios have none, and the others one, where more than one does not matter.
 using EdgeCases = std::set<std::string>;
 

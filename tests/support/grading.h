@@ -64,7 +64,7 @@ void note_scenario_ended();
 /// Call it within a test: the claim holds in so many of the runs that it is judged on.
 void note_runs(int holds, int judged);
 
-/// A scenario in which a claim is broken, and whose price that may be: tools/grading/scoring/price.py.
+/// A scenario in which a claim is broken; what is deducted for it: tools/grading/scoring/deductions.py.
 struct Broken {
   std::string scenario;
   EdgeCases edge_cases;

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tools.grading.grade import side_by_side
-from tools.grading.scoring.price import settle
+from tools.grading.scoring.deductions import settle
 from tools.grading.scoring.results import Broken, Status, TestResult, TestSpec
 
 PATIENCE_S = 60.0

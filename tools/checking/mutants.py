@@ -113,7 +113,7 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
         found.append(f"it has no verdict on {', '.join(unjudged)}")
     if mutant.score is not None and report.score != mutant.score:
         found.append(f"it should get {mutant.score:g} points, and gets {report.score:g}")
-    most, lost = price(mutant, [result.spec for result in report.results]), report.max_score - report.score
+    most, lost = most_lost(mutant, [result.spec for result in report.results]), report.max_score - report.score
     if most is not None and lost > most:
         found.append(f"it should lose no more than {most:g} points, and loses {lost:g}: say that (Loses: {lost:g})")
     return found
@@ -141,7 +141,7 @@ def marked(picture: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def price(mutant: Mutant, specs: list[TestSpec]) -> float | None:
+def most_lost(mutant: Mutant, specs: list[TestSpec]) -> float | None:
     """The most points that a mutant loses; None: nobody has said it yet."""
     if mutant.score is not None:
         return sum(spec.points for spec in specs) - mutant.score
@@ -151,9 +151,9 @@ def price(mutant: Mutant, specs: list[TestSpec]) -> float | None:
 
 
 def unexplained(mutant: Mutant, specs: list[TestSpec]) -> str:
-    """What is wrong with what is said of its price."""
+    """What is wrong with what is said of the points that it loses."""
     most = max((spec.points for spec in specs if spec.name in mutant.killed_by[:1]), default=0.0)
-    lost = price(mutant, specs)
+    lost = most_lost(mutant, specs)
     if lost is not None and lost > most and not mutant.because:
         return f"loses {lost:g} points, more than {mutant.killed_by[0]} has: say why no fewer (Because: ...)"
     return ""

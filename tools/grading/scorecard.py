@@ -7,7 +7,7 @@ import re
 import textwrap
 
 from tools.grading.compiling.compile_errors import fit
-from tools.grading.scoring import price
+from tools.grading.scoring import deductions
 from tools.grading.scoring.results import Report, StageReport, Status, TestResult
 from tools.grading.stages import Stage, all_stages, make_command, short_paths
 from tools.grading.terminal import Terminal
@@ -104,7 +104,7 @@ class Scorecard:
             return "skipped", f"skipped: {' '.join(result.measured) or 'no reason given'}"
         if result.status is Status.NOT_JUDGED:
             return "", result.failures[0].splitlines()[0] if result.failures else "not judged"
-        without = next((text for text in result.measured if text.startswith(price.WITHOUT)), "")
+        without = next((text for text in result.measured if text.startswith(deductions.WITHOUT)), "")
         return "not run" if result.status is Status.NOT_RUN else f"{result.seconds:.2f} s", without
 
     def _todo(self, stage: Stage, result: TestResult) -> str:

@@ -10,7 +10,7 @@ What a test program build/bin/tests_<stage> understands:
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
                "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...],
                "runs": [24, 26], the claim holds in 24 of 26 runs
-               "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...]}  for tools/grading/scoring/price.py
+               "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...]}  for tools/grading/scoring/deductions.py
               {"event": "run_finished"}
             todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
             report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
@@ -29,7 +29,7 @@ from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import Records, printable
 from tools.grading.running.waiting_clock import Silence
 from tools.grading.sandbox.sandbox import Sandbox
-from tools.grading.scoring import price
+from tools.grading.scoring import deductions
 from tools.grading.scoring.results import StageReport, TestResult
 
 # A last resort: the program has its own deadlines for everything a rank does.
@@ -98,7 +98,7 @@ def run_stage(
     if exit_code and records.run_finished:
         records.distrust(reason)
     records.close(reason)
-    price.settle(report.results)
+    deductions.settle(report.results)
     report.signs, report.questions = records.signs, records.questions
 
 
