@@ -116,7 +116,8 @@ class ClientWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-Client::Client(World world, int rank, Mailbox mailbox) : Witness(std::move(world), rank, mailbox) {}
+Client::Client(World world, int rank, Mailbox mailbox)
+    : Recorder(std::move(world), rank, mailbox) {}
 
 Client::~Client() = default;
 
@@ -150,7 +151,7 @@ WorkPtr Client::start(Operation operation, Event launch) {
   if (launch.type == c10d::OpType::SEND) {
     chooses(Choice::kSend, launch.operation, "it was complete before its recv was launched");
   }
-  launch = Witness::launch(launch, [&](char* bytes) {
+  launch = Recorder::launch(launch, [&](char* bytes) {
     for (const at::Tensor& tensor : operation.in_place ? operation.outputs : operation.inputs) {
       copy_to_host(tensor, bytes);
       bytes += tensor.nbytes();
@@ -361,24 +362,24 @@ bool ClientWork::isCompleted() {
 // When an operation's answer comes is up to chance. So the scenario's thread is told by the number of its
 // polls alone: nothing at first, and later what there is once other ranks have done their part.
 Answer ClientWork::answer_to_poll(int polls) {
-  Witness& witness = *client_;
-  const Place place = witness.place();
-  const bool held = witness.world().hold && place.phase == Phase::kBackward;
-  if (witness.world().prompt || witness.world().slow || !witness.is_home()) {
-    return witness.answer(number());
+  Recorder& recorder = *client_;
+  const Place place = recorder.place();
+  const bool held = recorder.world().hold && place.phase == Phase::kBackward;
+  if (recorder.world().prompt || recorder.world().slow || !recorder.is_home()) {
+    return recorder.answer(number());
   }
   if (held) {
     polls_held_ = std::exchange(ready_at_poll_, place.ready) == place.ready ? polls_held_ + 1 : 1;
-    return polls_held_ <= kPollsAllowed ? Answer::kNone : witness.answer(number());
+    return polls_held_ <= kPollsAllowed ? Answer::kNone : recorder.answer(number());
   }
   if (asking_poll_ == 0) {
     const bool late =
-        witness.chooses(Choice::kPoll, number(), "more of its polls found it running");
+        recorder.chooses(Choice::kPoll, number(), "more of its polls found it running");
     asking_poll_ = polls - 1 + (late ? kLateAskingPoll : kAskingPoll);
   }
   return polls < asking_poll_    ? Answer::kNone
-         : polls == asking_poll_ ? witness.await(number(), kPollPatience)
-                                 : witness.answer(number());
+         : polls == asking_poll_ ? recorder.await(number(), kPollPatience)
+                                 : recorder.answer(number());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
@@ -399,11 +400,11 @@ c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
 // A future wakes its waiters and then runs its callbacks, on the same thread: the first of them lets the
 // others wait until the waiter sleeps again.
 void ClientWork::hold_callbacks() {
-  Witness& witness = *client_;
+  Recorder& recorder = *client_;
   if (!c10d::isP2POp(operation_.type) &&
-      witness.world().schedule.other(Choice::kCallbacks, witness.rank(), number())) {
-    future_->addCallback([&witness, waiter = caller_](c10::ivalue::Future&) {
-      witness.await_rest(waiter, [] { return false; });
+      recorder.world().schedule.other(Choice::kCallbacks, recorder.rank(), number())) {
+    future_->addCallback([&recorder, waiter = caller_](c10::ivalue::Future&) {
+      recorder.await_rest(waiter, [] { return false; });
     });
   }
 }

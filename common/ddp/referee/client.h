@@ -12,7 +12,7 @@
 #include "ddp/backends/worker_queue.h"
 #include "ddp/ranks/process_group.h"
 #include "ddp/referee/access_watch.h"
-#include "ddp/referee/witness.h"
+#include "ddp/referee/recorder.h"
 
 namespace ddp {
 
@@ -30,7 +30,7 @@ class ClientWork;
 /// complete, see ClientWork. What touches the tensors in between is told the referee.
 ///
 /// Groups and handles may be used on any thread, and keep it alive.
-class Client : public Witness, public AccessListener, public std::enable_shared_from_this<Client> {
+class Client : public Recorder, public AccessListener, public std::enable_shared_from_this<Client> {
  public:
   Client(World world, int rank, Mailbox mailbox);
   ~Client() override;

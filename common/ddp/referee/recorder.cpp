@@ -1,4 +1,4 @@
-#include "ddp/referee/witness.h"
+#include "ddp/referee/recorder.h"
 
 #include <ATen/ATen.h>
 
@@ -12,48 +12,49 @@
 
 namespace ddp {
 
-Witness::Asking::Asking(const Witness& witness) : witness_(witness), thread_(this_thread_id()) {
-  const std::lock_guard lock(witness_.asking_mutex_);
-  witness_.asking_.insert(thread_);
+Recorder::Asking::Asking(const Recorder& recorder)
+    : recorder_(recorder), thread_(this_thread_id()) {
+  const std::lock_guard lock(recorder_.asking_mutex_);
+  recorder_.asking_.insert(thread_);
 }
 
-Witness::Asking::~Asking() {
-  const std::lock_guard lock(witness_.asking_mutex_);
-  witness_.asking_.erase(witness_.asking_.find(thread_));
+Recorder::Asking::~Asking() {
+  const std::lock_guard lock(recorder_.asking_mutex_);
+  recorder_.asking_.erase(recorder_.asking_.find(thread_));
 }
 
-bool Witness::asks(int thread) const {
+bool Recorder::asks(int thread) const {
   const std::lock_guard lock(asking_mutex_);
   return asking_.contains(thread);
 }
 
-Answer Witness::await(std::int64_t operation, std::chrono::milliseconds limit) const {
+Answer Recorder::await(std::int64_t operation, std::chrono::milliseconds limit) const {
   const Asking asking(*this);
   return mailbox_.await(operation, limit);
 }
 
-Place Witness::place() const {
+Place Recorder::place() const {
   const std::lock_guard lock(mutex_);
   return place_;
 }
 
-void Witness::go_to(const Place& place) {
+void Recorder::go_to(const Place& place) {
   const std::lock_guard lock(mutex_);
   place_ = place;
   post({{.kind = EventKind::kPhase}});
 }
 
-void Witness::come_home() {
+void Recorder::come_home() {
   const std::lock_guard lock(mutex_);
   home_ = std::this_thread::get_id();
 }
 
-bool Witness::is_home() const {
+bool Recorder::is_home() const {
   const std::lock_guard lock(mutex_);
   return std::this_thread::get_id() == home_;
 }
 
-void Witness::ready(std::int64_t gradient) {
+void Recorder::ready(std::int64_t gradient) {
   const std::lock_guard lock(mutex_);
   place_.ready = static_cast<std::int32_t>(gradient);
   Event event{{.kind = EventKind::kReady}};
@@ -61,7 +62,7 @@ void Witness::ready(std::int64_t gradient) {
   post(event);
 }
 
-void Witness::compute(std::int64_t ns, const std::string& layer) {
+void Recorder::compute(std::int64_t ns, const std::string& layer) {
   Event event{{.kind = EventKind::kCompute}};
   event.number = ns;
   event.text = layer;
@@ -69,7 +70,7 @@ void Witness::compute(std::int64_t ns, const std::string& layer) {
   post(event);
 }
 
-void Witness::value(const std::string& name, const at::Tensor& tensor, std::int64_t index) {
+void Recorder::value(const std::string& name, const at::Tensor& tensor, std::int64_t index) {
   const OwnAccess own;
   Event event{{.kind = EventKind::kValue}};
   event.text = name;
@@ -89,7 +90,7 @@ void Witness::value(const std::string& name, const at::Tensor& tensor, std::int6
   post(event);
 }
 
-void Witness::fact(const std::string& name, std::int64_t number, std::int64_t index) {
+void Recorder::fact(const std::string& name, std::int64_t number, std::int64_t index) {
   Event event{{.kind = EventKind::kFact}};
   event.text = name;
   event.number = number;
@@ -98,12 +99,12 @@ void Witness::fact(const std::string& name, std::int64_t number, std::int64_t in
   post(event);
 }
 
-void Witness::threw(const std::string& call, const std::string& exception) {
+void Recorder::threw(const std::string& call, const std::string& exception) {
   say(EventKind::kThrew, -1, call, exception);
 }
 
-void Witness::say(EventKind kind, std::int64_t operation, const std::string& text,
-                  const std::string& detail) {
+void Recorder::say(EventKind kind, std::int64_t operation, const std::string& text,
+                   const std::string& detail) {
   Event event{{.kind = kind}};
   event.operation = operation;
   event.text = text;
@@ -112,7 +113,7 @@ void Witness::say(EventKind kind, std::int64_t operation, const std::string& tex
   post(event);
 }
 
-Event Witness::launch(Event event, const std::function<void(char*)>& fill) {
+Event Recorder::launch(Event event, const std::function<void(char*)>& fill) {
   const std::lock_guard lock(mutex_);
   event.offset = reserve(std::max(event.input_bytes, event.output_bytes));
   fill(mailbox_.bytes(event.offset));
@@ -121,13 +122,13 @@ Event Witness::launch(Event event, const std::function<void(char*)>& fill) {
   return event;
 }
 
-void Witness::release() {
+void Recorder::release() {
   const std::lock_guard lock(mutex_);
   --launched_;
 }
 
 // With the mutex held, like reserve().
-void Witness::post(Event event) {
+void Recorder::post(Event event) {
   event.place = place_;
   event.home = std::this_thread::get_id() == home_;
   event.thread = this_thread_id();
@@ -140,7 +141,7 @@ void Witness::post(Event event) {
 
 // Bytes are needed until the referee has taken their event, and those of an operation until its
 // result is delivered. If nothing is, the arena begins anew.
-std::int64_t Witness::reserve(std::int64_t bytes) {
+std::int64_t Recorder::reserve(std::int64_t bytes) {
   if (launched_ == 0 && used_ + bytes > Mailbox::kArenaBytes) {
     mailbox_.await_taken();
   }
@@ -181,7 +182,7 @@ bool is_asleep(int thread) {
 
 }  // namespace
 
-bool Witness::chooses(Choice choice, std::int64_t operation, const std::string& text) {
+bool Recorder::chooses(Choice choice, std::int64_t operation, const std::string& text) {
   const bool other = world_.schedule.other(choice, rank_, operation);
   if (other) {
     say(EventKind::kChoice, operation, text);
@@ -189,7 +190,7 @@ bool Witness::chooses(Choice choice, std::int64_t operation, const std::string& 
   return other;
 }
 
-bool Witness::await_rest(int thread, const std::function<bool()>& in_vain) const {
+bool Recorder::await_rest(int thread, const std::function<bool()>& in_vain) const {
   const auto begin = time_of_thread(thread);
   auto in_network_since = std::chrono::steady_clock::now();
   while (!in_vain()) {
@@ -212,7 +213,7 @@ bool Witness::await_rest(int thread, const std::function<bool()>& in_vain) const
 }
 
 // Threads that are in the network stay there for as long as other ranks want; all else is known.
-void Witness::give_way(std::int64_t operation) {
+void Recorder::give_way(std::int64_t operation) {
   std::set<int> others;
   {
     const std::lock_guard lock(mutex_);

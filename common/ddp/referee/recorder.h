@@ -18,13 +18,13 @@ constexpr int kPollsAllowed = 16;
 /// A rank's evidence: what happens in it, as it happens. It decides nothing, and keeps nothing.
 ///
 /// Any thread may call all functions, but only the one that runs the scenario goes from place to place.
-class Witness {
+class Recorder {
  public:
-  Witness(World world, int rank, Mailbox mailbox)
+  Recorder(World world, int rank, Mailbox mailbox)
       : world_(std::move(world)), rank_(rank), mailbox_(mailbox) {}
-  Witness(const Witness&) = delete;
-  Witness& operator=(const Witness&) = delete;
-  virtual ~Witness() = default;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  virtual ~Recorder() = default;
 
   int rank() const { return rank_; }
   const World& world() const { return world_; }
@@ -68,13 +68,13 @@ class Witness {
   /// While it lives, the calling thread waits for the referee.
   class Asking {
    public:
-    explicit Asking(const Witness& witness);
+    explicit Asking(const Recorder& recorder);
     Asking(const Asking&) = delete;
     Asking& operator=(const Asking&) = delete;
     ~Asking();
 
    private:
-    const Witness& witness_;
+    const Recorder& recorder_;
     const int thread_;
   };
 
