@@ -102,11 +102,11 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def signs(request: pytest.FixtureRequest, built: None, context: Context) -> None:
+def activity(request: pytest.FixtureRequest, built: None, context: Context) -> None:
     """What the tests of a parameter's stage need to tell that they ran."""
     for value in request.node.callspec.params.values():
         if stage := getattr(value, "stage", None):
-            context.provide_signs(stage)
+            context.provide_activity(stage)
 
 
 @pytest.fixture(autouse=True)

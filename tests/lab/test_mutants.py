@@ -18,7 +18,7 @@ EACH = [param for known in KNOWN.values() for param in params(known, drawn(known
 
 
 @pytest.mark.parametrize("mutant", EACH)
-def test_mutant(mutant: Mutant, context: Context, signs: None) -> None:
+def test_mutant(mutant: Mutant, context: Context, activity: None) -> None:
     if failure := mutants.try_mutant(context, mutant):
         pytest.fail(failure, pytrace=False)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.marks import each_stage_built
 from tools.checking.context import Context, describe_tests
-from tools.grading.running import signs_of_life
+from tools.grading.running import minimum_activity
 from tools.grading.scoring.results import StageReport, Status, TestResult
 from tools.grading.stages import Stage, all_stages
 
@@ -28,11 +28,11 @@ def judged(report: StageReport, subtests: pytest.Subtests) -> list[TestResult]:
 
 @each_stage_built("solutions")
 def test_solution(stage: Stage, context: Context, subtests: pytest.Subtests) -> None:
-    with signs_of_life.renewing(stage):
+    with minimum_activity.renewing(stage):
         report = context.grade(stage, context.builder.library(stage, "solutions"), context.tests_of(stage))
         wrong = [result for result in judged(report, subtests) if result.status is not Status.PASSED]
         assert not wrong, describe_tests(wrong)
-        signs_of_life.keep(report)
+        minimum_activity.keep(report)
     assert report.max_score == stage.points, f"its tests add up to {report.max_score:g} points"
 
 

@@ -15,7 +15,7 @@ USUAL, MANY = "usual_order", "many_orders"
 
 
 @pytest.mark.parametrize(("variant", "orders"), [*params(DRAWN, DRAWN, USUAL), *params(ALL, [], MANY)])
-def test_variant(variant: Variant, orders: str, context: Context, signs: None) -> None:
+def test_variant(variant: Variant, orders: str, context: Context, activity: None) -> None:
     options = RunOptions(context.seed, many_orders=orders == MANY)
     if failure := try_variant(context, variant, options):
         pytest.fail(failure, pytrace=False)

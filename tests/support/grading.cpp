@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "support/minimum_activity.h"
 #include "support/questions.h"
-#include "support/signs_of_life.h"
 
 namespace ddp::testing {
 
@@ -91,7 +91,8 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
-    write_line({{"event", "run_finished"}, {"signs", signs_of_life()}, {"questions", questions()}});
+    write_line(
+        {{"event", "run_finished"}, {"activity", minimum_activity()}, {"questions", questions()}});
   }
 
  private:

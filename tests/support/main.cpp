@@ -70,7 +70,7 @@ CommandLine read_command_line(int argc, char** argv) {
       {"deadline", required_argument,  // seconds that a group of ranks may take
        [&] { chosen.deadline = std::chrono::milliseconds(std::llround(std::stod(optarg) * 1e3)); }},
       {"machine", required_argument, [&] { chosen.machine = optarg; }},
-      {"signs-of-life", required_argument, [&] { chosen.signs_of_life = optarg; }},
+      {"minimum-activity", required_argument, [&] { chosen.minimum_activity = optarg; }},
       {"schedule", required_argument,
        [&] { chosen.schedule = Schedule::of_number(std::stoll(optarg)); }},
       {"many-orders", no_argument, [&] { chosen.many_orders = true; }},

@@ -13,10 +13,10 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/evidence.h"
 #include "support/grading.h"
+#include "support/minimum_activity.h"
 #include "support/questions.h"
 #include "support/run_output.h"
 #include "support/settings.h"
-#include "support/signs_of_life.h"
 
 namespace ddp::testing {
 
@@ -111,7 +111,7 @@ void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& ru
   backward_waits() = backward_waits() || any_event(evidence, [](const Seen& seen) {
                        return seen.kind == EventKind::kBlocked;
                      });
-  require_signs_of_life(evidence, scenario.name);
+  require_activity(evidence, scenario.name);
   pass_prints_on(scenario.name, evidence.reports);
   if (runs.size() == 1) {  // in the usual order
     ask_about(evidence, scenario.name);

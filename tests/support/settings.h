@@ -27,8 +27,8 @@ struct Settings {
   /// Whether a claim is judged no further than to the first scenario that breaks it.
   bool brief = false;
   at::Device device = at::kCPU;
-  /// A file that says what each scenario does at least, see support/signs_of_life.h; empty: none.
-  std::string signs_of_life;
+  /// A file that says what each scenario does at least, see support/minimum_activity.h; empty: none.
+  std::string minimum_activity;
   /// Where the timelines of all ranks are written, see support/run_output.h; empty: nowhere.
   std::string trace;
   /// A file that test programs which run at the same time lock, see MachineShare; empty: none.

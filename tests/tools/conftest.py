@@ -161,7 +161,7 @@ class Lab:
         self.write("build/CMakeCache.txt", "DDP_LAB_CUDA:INTERNAL=on\n")
         self.write(f"build/lib/libtests_{STAGE}_code.so", "")
         self.write(f"tests/{STAGE}/a.cpp", DECLARED)
-        self.write(f"tests/{STAGE}/signs_of_life.json", "{}")
+        self.write(f"tests/{STAGE}/minimum_activity.json", "{}")
         for manifest in (ROOT / "assignments").glob("*/stage.json"):
             self.write(f"assignments/{manifest.parent.name}/stage.json", manifest.read_text())
 
@@ -187,7 +187,7 @@ class Lab:
         shutil.copy(self.program, self.program.with_name(f"tests_{OTHER}"))
         self.write(f"build/lib/libtests_{OTHER}_code.so", "")
         self.write(f"tests/{OTHER}/a.cpp", "")
-        self.write(f"tests/{OTHER}/signs_of_life.json", "{}")
+        self.write(f"tests/{OTHER}/minimum_activity.json", "{}")
         self.student(student, stage=OTHER)
 
     def tool(self, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from tools.course import release
 from tools.grading import stages
 from tools.grading.compiling import building
 from tools.grading.released import Release
-from tools.grading.running import signs_of_life
+from tools.grading.running import minimum_activity
 from tools.grading.scoring import kept_scores
 from tools.grading.scoring.results import Report, StageReport, Status, TestResult, TestSpec
 from tools.setup.toolchain import ROOT
@@ -54,10 +54,10 @@ def write(root: Path, files: Mapping[str, str | None]) -> None:
 
 
 @contextlib.contextmanager
-def known_signs(file: Path) -> Iterator[None]:
+def known_activity(file: Path) -> Iterator[None]:
     """As after a run of the solutions, of which nothing is kept but this file."""
     file.write_text("{}\n")
-    with mock.patch.object(signs_of_life, "known", return_value=file):
+    with mock.patch.object(minimum_activity, "known", return_value=file):
         yield
 
 

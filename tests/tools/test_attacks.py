@@ -24,7 +24,7 @@ from tests.tools.attacks_test import CAUGHT, FORBIDDEN, OTHERS, PLAIN, TOOLS
 from tests.tools.conftest import FORBID, processes_in, require_jail
 from tools.checking.context import Context
 from tools.grading.compiling.building import Builder
-from tools.grading.running import signs_of_life
+from tools.grading.running import minimum_activity
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import tests_of
 from tools.grading.sandbox.sandbox import Sandbox, make_sandbox
@@ -105,13 +105,13 @@ def test_nothing_is_gained(
 ) -> None:
     if says.startswith("sealed") and ctypes.CDLL(None).syscall(SYS_MSEAL, 0, 0, 0):
         pytest.skip("Linux 6.10 and newer seal memory")
-    context.provide_signs(named(STAGE))
+    context.provide_activity(named(STAGE))
     stage, victim, marker = named(STAGE), folder / "victim", folder / "marker"
     victim.write_text("as it was")
     victim.chmod(0o666)
     places = {"victim": victim, "marker": marker, "library": folder / "libstage.so",
               "built": builder.library(stage, "solutions"), "solution": stage.sources("solutions")[0],
-              "signs": signs_of_life.known(stage)}  # fmt: skip
+              "activity": minimum_activity.known(stage)}  # fmt: skip
     library = library_of(Template(code).safe_substitute(places), beside, builder, folder)
     for sandbox in jail, Sandbox():
         report = StageReport(stage, [replace(graded)])

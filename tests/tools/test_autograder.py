@@ -20,7 +20,7 @@ from unittest import mock
 import pytest
 
 from tests.tools.conftest import processes_in, wait_for
-from tests.tools.release_test import git, known_signs, working_tree, write
+from tests.tools.release_test import git, known_activity, working_tree, write
 from tools.course import autograder, hidden, prepare
 from tools.grading.scoring.results import Status
 from tools.grading.stages import all_stages
@@ -90,7 +90,7 @@ class Layout:
     def __init__(self, top: Path) -> None:
         self.top, self.made, self.root = top, top / "made", top / "autograder"
         write(top / "instructors", {f"{FIRST}/scalar.cpp": HIDDEN, "seed": f"{SEED}\n"})
-        with known_signs(top / "signs.json"):
+        with known_activity(top / "activity.json"):
             self.added = autograder.write_source(self.made / "source", working_tree(), top / "instructors")
         autograder.write_archive(self.made)
         for name in ("source", "submission"):
@@ -192,7 +192,7 @@ def test_answers_are_where_they_are_removed_alone(layout: Layout) -> None:
 
 
 def test_what_students_may_read_has_no_answer_hidden_test_or_seed(layout: Layout) -> None:
-    with known_signs(layout.top / "signs.json"):
+    with known_activity(layout.top / "activity.json"):
         autograder.write_public(layout.top / "public", working_tree())
     public, source = (
         {path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()}

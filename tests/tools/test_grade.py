@@ -415,7 +415,7 @@ def test_watch_grades_on_every_save_and_ends_on_ctrl_c(lab: Lab) -> None:
 
 
 def test_records_may_arrive_in_any_pieces() -> None:
-    """Those of scenarios are signs of life, while a test runs."""
+    """An ended scenario is activity, while a test runs."""
     result = TestResult(TestSpec("a", 1))
     records = Records([result], lambda _: None)
     stream = ["scenario_ended", "test_started", "scenario_ended", "test_finished", "run_finished"]

@@ -51,7 +51,8 @@ def test(name, status, points, stage="01_naive_ddp"):
     return {"name": name, "score": points * (status == "passed"), "max_score": points, "extra_data": about,
             "output": output if status == "failed" else ""}
 tests = [test("first", said, 10), test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
-asked = {"about": "buckets", "scenario": "b", "asked": f"Why? {said}", "answer": "since it is", "evidence": ["launched"]}
+asked = {"about": "buckets", "scenario": "b",
+         "asked": f"Why? {said}", "answer": "since it is", "evidence": ["launched"]}
 pathlib.Path(options["questions"]).write_text(json.dumps({"03_bucketed_ddp": [asked]}))
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
 sys.exit(said != "passed")

@@ -15,11 +15,11 @@ from unittest import mock
 
 import pytest
 
-from tests.tools.release_test import STUB, Repository, git, known_signs, working_tree, write
+from tests.tools.release_test import STUB, Repository, git, known_activity, working_tree, write
 from tools.course import release
 from tools.course.release import for_students
 from tools.grading import released, stages
-from tools.grading.running import signs_of_life
+from tools.grading.running import minimum_activity
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
 from tools.student import course
@@ -87,7 +87,7 @@ class Leaks:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The students' tree of the whole lab."""
     tree = tmp_path_factory.mktemp("release") / "ddp-lab"
-    with known_signs(tree.parent / "signs.json"):
+    with known_activity(tree.parent / "activity.json"):
         release.write_tree(tree, working_tree())
     return tree
 
@@ -118,7 +118,7 @@ def test_has_what_a_student_needs(lab: Path) -> None:
     for stage in stages.all_stages():
         sources = [path.name for path in stage.sources("assignments")]
         wanted += [f"assignments/{stage.name}/{name}" for name in ("README.md", "stage.json", *sources)]
-        wanted += [f"tests/{stage.name}/signs_of_life.json", f"writeup/answers/{stage.name}.typ"]
+        wanted += [f"tests/{stage.name}/minimum_activity.json", f"writeup/answers/{stage.name}.typ"]
     assert {*wanted} <= {*release.files_of(lab)}
     assert [path.name for path in (lab / ".github/workflows").iterdir()] == ["classroom.yml"]
     there = {path.name for path in (lab / "tests").iterdir()}
@@ -126,7 +126,7 @@ def test_has_what_a_student_needs(lab: Path) -> None:
 
 
 def test_without_a_run_of_the_solutions_nothing_is_handed_out(tmp_path: Path) -> None:
-    with mock.patch.object(signs_of_life, "known", return_value=None), pytest.raises(LabError) as refused:
+    with mock.patch.object(minimum_activity, "known", return_value=None), pytest.raises(LabError) as refused:
         release.write_tree(tmp_path / "tree", working_tree())
     assert "stages 01, 02, 03" in str(refused.value) and "make test IMPL=solutions" in str(refused.value)
 

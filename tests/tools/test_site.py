@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.release_test import known_signs, working_tree, write
+from tests.tools.release_test import known_activity, working_tree, write
 from tests.tools.test_release import Leaks
 from tools.course import release, site
 from tools.setup.toolchain import ROOT, LabError
@@ -31,7 +31,7 @@ def test_nothing_of_a_solution_is_on_it(released: bool, tmp_path: Path) -> None:
     tree = ROOT
     if released:
         tree = tmp_path / "ddp-lab"
-        with known_signs(tmp_path / "signs.json"):
+        with known_activity(tmp_path / "activity.json"):
             release.write_tree(tree, working_tree())
     chapters = site.write_pages(tree, tmp_path / "docs")
     assert ("For instructors" in chapters) is not released

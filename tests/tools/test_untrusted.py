@@ -101,7 +101,7 @@ def test_solutions_and_stubs_use_nothing_else(stage: Stage, impl: str) -> None:
 
 
 def test_nobody_is_graded_without_what_scenarios_do_at_least(lab: Lab) -> None:
-    (lab.root / f"tests/{STAGE}/signs_of_life.json").unlink()
+    (lab.root / f"tests/{STAGE}/minimum_activity.json").unlink()
     assert "make test IMPL=solutions" in lab.grade(ALL_PASS, "--stage=01", "--untrusted", code=3)
 
 

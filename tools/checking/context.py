@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.grading.compiling import building
 from tools.grading.compiling.building import Builder
 from tools.grading.compiling.compile_errors import condense
-from tools.grading.running import signs_of_life
+from tools.grading.running import minimum_activity
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import printable
 from tools.grading.running.runner import RunOptions, run_stage
@@ -78,12 +78,12 @@ class Context:
         """The tests with points; a report has none, and may be slow."""
         return [spec for spec in self.tests_of(stage) if spec.points]
 
-    def provide_signs(self, stage: Stage) -> None:
+    def provide_activity(self, stage: Stage) -> None:
         """What its tests need to tell that they ran: of a run of the solution, which is built."""
-        with signs_of_life.renewing(stage):
-            if not signs_of_life.known(stage):
+        with minimum_activity.renewing(stage):
+            if not minimum_activity.known(stage):
                 report = self.grade(stage, self.builder.library(stage, "solutions"), self.tests_of(stage))
-                signs_of_life.keep(report)
+                minimum_activity.keep(report)
 
     def grade(
         self, stage: Stage, library: Path, tests: list[TestSpec], options: RunOptions | None = None

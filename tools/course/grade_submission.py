@@ -31,7 +31,7 @@ from tools.course.submission import Submission, collect, wanted_files
 from tools.grading.compiling.building import Builder
 from tools.grading.grade import end_by_exception_on_signals, mark_build_error
 from tools.grading.page import report_page
-from tools.grading.running import signs_of_life
+from tools.grading.running import minimum_activity
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.running.waiting_clock import LOOK_S, Look, look, seconds_between
@@ -174,7 +174,7 @@ class Grading:
             if stage.has_tests():
                 tests = [TestResult(spec) for spec in lists.of(self._builder.program(stage))]
                 self.report.stages.append(StageReport(stage, tests))
-        signs_of_life.require(stage.stage for stage in self.report.stages)
+        minimum_activity.require(stage.stage for stage in self.report.stages)
         self._scorecard.heading()
         for note in self._submission.notes:
             self._terminal.print(note)

@@ -3,7 +3,7 @@ commit on the branch `release`, which has nothing but releases.
 
 A release is what git has at HEAD, without what .gitattributes marks `export-ignore`. What is in students/, and not for
 this repository itself, goes to the top; release.json is added, and beside each stage's tests what their scenarios do at
-least (tools/grading/running/signs_of_life.py). The same commit gives the same bytes.
+least (tools/grading/running/minimum_activity.py). The same commit gives the same bytes.
 
 Marks in a Markdown text are filled in. Each is a line of its own:
 
@@ -34,7 +34,7 @@ from datetime import datetime, timezone
 from pathlib import Path, PurePath
 
 from tools.grading.released import Release, is_students
-from tools.grading.running import signs_of_life
+from tools.grading.running import minimum_activity
 from tools.grading.stages import all_stages
 from tools.grading.terminal import ending_of
 from tools.setup.columns import listed
@@ -111,8 +111,8 @@ def least_activity(files: Iterable[str]) -> dict[str, tuple[bytes, int]]:
     """What each scenario of the tests does at least, for the stages among these files whose tests are handed out."""
     folders = {str(PurePath(name).parent) for name in files}
     stages = [stage for stage in all_stages() if f"tests/{stage.name}" in folders]
-    signs_of_life.require(stages)
-    known = {signs_of_life.packed(stage).relative_to(ROOT): signs_of_life.known(stage) for stage in stages}
+    minimum_activity.require(stages)
+    known = {minimum_activity.packed(stage).relative_to(ROOT): minimum_activity.known(stage) for stage in stages}
     return {str(name): (file.read_bytes(), 0o644) for name, file in known.items()}
 
 

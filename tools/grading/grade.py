@@ -24,7 +24,7 @@ from tools.grading import stages
 from tools.grading.compiling.building import Builder, StageBuilds, edited_note
 from tools.grading.debugging import sanitized
 from tools.grading.page import report_page
-from tools.grading.running import signs_of_life, test_lists
+from tools.grading.running import minimum_activity, test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.sandbox import untrusted
@@ -166,7 +166,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
                         if options.impl == "solutions" and not (
                             options.test or options.sanitize or options.device != "cpu"
                         ):
-                            signs_of_life.keep(stage)
+                            minimum_activity.keep(stage)
                 scorecard.stage(stage)
     except Interrupted:
         terminal.print()
@@ -250,7 +250,7 @@ def sandbox_for(built: list[StageReport], builder: Builder, report: Report, term
     if not runnable:
         return None
     if report.impl != "solutions":
-        signs_of_life.require(runnable)
+        minimum_activity.require(runnable)
     libraries = [builder.library(stage, report.impl) for stage in runnable]
     programs = [builder.program(stage) for stage in runnable]
     sandbox = make_sandbox(programs[0], [*programs, *libraries, *builder.common_libraries()])

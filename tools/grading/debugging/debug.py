@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tools.grading import stages
 from tools.grading.compiling.building import Builder, Watch
-from tools.grading.running import signs_of_life, test_lists
+from tools.grading.running import minimum_activity, test_lists
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.runner import MEMORY, RunOptions, run_stage
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
@@ -125,7 +125,7 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     run_stage(builder.program(stage), library, report, RunOptions(options.seed, options.device), lambda _: None)
     (result,) = report.results
     said = "\n".join(result.failures + result.measured)
-    known = signs_of_life.counts(stage) or report.signs
+    known = minimum_activity.counts(stage) or report.activity
     failing = next((found[1] for text in result.failures if (found := _SCENARIO.match(text))), "")
     scenario = options.scenario or failing or next(iter(result.scenarios), "")
     if scenario not in result.scenarios:

@@ -32,7 +32,7 @@ class Records:
         self._pending = b""
         self._skipping = False
         self.run_finished = False
-        self.signs: dict[str, list[int]] = {}  # of life, by scenario: tests/support/signs_of_life.h
+        self.activity: dict[str, list[int]] = {}  # by scenario: tests/support/minimum_activity.h
         self.questions: list[dict] = []  # about what the ranks did: tests/support/questions.h
         self.count = 0  # of valid records: a measure of progress
 
@@ -101,7 +101,7 @@ class Records:
         return True
 
     def _run_finished(self, record: dict) -> bool:
-        self.signs = record.get("signs", {})
+        self.activity = record.get("activity", {})
         self.questions = record.get("questions", [])
         in_order = not self._current and not self.run_finished
         self.run_finished |= in_order

@@ -4,13 +4,13 @@ What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "file", "line"}, ...]
   --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
-  [--signs-of-life=PATH] [--machine=PATH] [--untrusted] [--schedule=N] [--many-orders] [--brief]
+  [--minimum-activity=PATH] [--machine=PATH] [--untrusted] [--schedule=N] [--many-orders] [--brief]
             runs its tests and writes a JSON object per line to file descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
                "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...],
                "runs": [24, 26], the claim holds in 24 of 26 runs
-               "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...]}  for tools/grading/scoring/deductions.py
+               "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...]}  for deductions.py
               {"event": "run_finished"}
             todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
             report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.grading.running import signs_of_life
+from tools.grading.running import minimum_activity
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import Records, printable
 from tools.grading.running.waiting_clock import Silence
@@ -99,20 +99,21 @@ def run_stage(
         records.distrust(reason)
     records.close(reason)
     deductions.settle(report.results)
-    report.signs, report.questions = records.signs, records.questions
+    report.activity, report.questions = records.activity, records.questions
 
 
 def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     tests = [f"--test={result.spec.name}" for result in report.results]
     deadline = [f"--deadline={options.deadline_s:g}"] if options.deadline_s else []
-    signs = [f"--signs-of-life={path}"] if options.alive and (path := signs_of_life.known(report.stage)) else []
+    known = minimum_activity.known(report.stage) if options.alive else None
+    activity = [f"--minimum-activity={known}"] if known else []
     machine = [f"--machine={options.machine}"] if options.machine else []
     untrusted = ["--untrusted"] if options.sandbox else []
     schedule = [] if options.schedule is None else [f"--schedule={options.schedule}"]
     orders = ["--many-orders"] if options.many_orders else []
     brief = ["--brief"] if options.brief else []
     always = [*tests, f"--seed={options.seed}", f"--device={options.device}"]
-    return [*always, *deadline, *signs, *machine, *untrusted, *schedule, *orders, *brief]
+    return [*always, *deadline, *activity, *machine, *untrusted, *schedule, *orders, *brief]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

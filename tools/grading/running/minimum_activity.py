@@ -1,7 +1,8 @@
 """How much each rank of each scenario of a stage's tests does at least, from a run of the solution.
 
-Whoever did less has not run the scenario, whatever it says (tests/support/signs_of_life.h). The solutions' own run writes
-it into the build folder (make test IMPL=solutions); `make release` and `make autograder` pack it beside the tests.
+Whoever did less has not run the scenario, whatever it says (tests/support/minimum_activity.h). The solutions' own run
+writes it into the build folder (make test IMPL=solutions); `make release` and `make autograder` pack it beside the
+tests.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ A run of the solutions finds out: make test IMPL=solutions"""
 
 def packed(stage: Stage) -> Path:
     """Where a release and an autograder have it."""
-    return ROOT / "tests" / stage.name / "signs_of_life.json"
+    return ROOT / "tests" / stage.name / "minimum_activity.json"
 
 
 def written(stage: Stage) -> Path:
-    return BUILD_DIR / "signs_of_life" / f"{stage.name}.json"
+    return BUILD_DIR / "minimum_activity" / f"{stage.name}.json"
 
 
 def known(stage: Stage) -> Path | None:
@@ -56,10 +57,10 @@ def counts(stage: Stage) -> dict[str, list[int]]:
 def keep(report: StageReport) -> None:
     """Called with a run of all of a solution's tests on the CPU; of one that fails nothing is kept."""
     passed = all(result.status in (Status.PASSED, Status.SKIPPED) for result in report.results)
-    if passed and report.signs and not packed(report.stage).exists():
-        lines = ",\n".join(
-            f" {json.dumps(scenario)}: {json.dumps(ranks)}" for scenario, ranks in sorted(report.signs.items())
-        )
+    if passed and report.activity and not packed(report.stage).exists():
+        activity = sorted(report.activity.items())
+        lines = ",
+".join(f" {json.dumps(scenario)}: {json.dumps(ranks)}" for scenario, ranks in activity)
         written(report.stage).parent.mkdir(parents=True, exist_ok=True)
         replace_file(written(report.stage), f"{{\n{lines}\n}}\n".encode())
 

@@ -1,4 +1,4 @@
-#include "support/signs_of_life.h"
+#include "support/minimum_activity.h"
 
 #include <ATen/ATen.h>
 
@@ -16,21 +16,21 @@ namespace {
 constexpr int kNobodysTag = 1 << 20;
 
 // By scenario, of each rank.
-nlohmann::json& seen_signs() {
-  static nlohmann::json signs = nlohmann::json::object();
-  return signs;
+nlohmann::json& seen_activity() {
+  static nlohmann::json activity = nlohmann::json::object();
+  return activity;
 }
 
-const nlohmann::json& known_signs() {
+const nlohmann::json& known_activity() {
   static const nlohmann::json known =
-      settings().signs_of_life.empty()
+      settings().minimum_activity.empty()
           ? nlohmann::json::object()
-          : nlohmann::json::parse(std::ifstream(settings().signs_of_life));
+          : nlohmann::json::parse(std::ifstream(settings().minimum_activity));
   return known;
 }
 
 // Of several values of one name the first: how many there are may be the stage's choice, as buckets are.
-bool is_sign(const Seen& seen) {
+bool is_activity(const Seen& seen) {
   return seen.kind == EventKind::kPhase || seen.kind == EventKind::kThrew ||
          (seen.kind == EventKind::kValue && seen.index <= 0);
 }
@@ -53,17 +53,17 @@ bool take_canary(Evidence& evidence, int rank) {
   return found;
 }
 
-std::int64_t due_signs(const std::string& scenario, int rank, const World& world) {
-  const auto known = known_signs().find(scenario);
+std::int64_t due_activity(const std::string& scenario, int rank, const World& world) {
+  const auto known = known_activity().find(scenario);
   // Where communication fails, a scenario ends early, and not all solutions at the same place.
-  return known == known_signs().end() || world.failure ? 1 : known->at(rank).get<std::int64_t>();
+  return known == known_activity().end() || world.failure ? 1 : known->at(rank).get<std::int64_t>();
 }
 
-std::string what_is_missing(std::int64_t due, std::int64_t signs, bool canary) {
-  if (signs < due) {
+std::string what_is_missing(std::int64_t due, std::int64_t activity, bool canary) {
+  if (activity < due) {
     return "without doing what it had to do: of " + std::to_string(due) +
            " steps, values and calls that it should have told of, there were " +
-           std::to_string(signs);
+           std::to_string(activity);
   }
   return canary
              ? ""
@@ -84,25 +84,25 @@ void sing(Client& client) {
   message[0].add_(1);
 }
 
-void require_signs_of_life(Evidence& evidence, const std::string& scenario) {
+void require_activity(Evidence& evidence, const std::string& scenario) {
   RankReports& reports = evidence.reports;
   const bool whole = reports.ok();
   auto counts = nlohmann::json::array();
   for (int rank = 0; rank < evidence.world.ranks; ++rank) {
     const bool canary = take_canary(evidence, rank);
-    counts.push_back(std::ranges::count_if(evidence.of[rank], is_sign));
+    counts.push_back(std::ranges::count_if(evidence.of[rank], is_activity));
     std::string missing =
-        what_is_missing(due_signs(scenario, rank, evidence.world), counts.back(), canary);
+        what_is_missing(due_activity(scenario, rank, evidence.world), counts.back(), canary);
     if (whole && !missing.empty()) {
       reports.ranks[rank].reason = std::move(missing);
       reports.culprit = reports.ok() ? rank : reports.culprit;
     }
   }
   if (reports.ok()) {
-    seen_signs()[scenario] = std::move(counts);
+    seen_activity()[scenario] = std::move(counts);
   }
 }
 
-const nlohmann::json& signs_of_life() { return seen_signs(); }
+const nlohmann::json& minimum_activity() { return seen_activity(); }
 
 }  // namespace ddp::testing

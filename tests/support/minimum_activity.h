@@ -15,12 +15,12 @@ namespace ddp::testing {
 void sing(Client& client);
 
 /// In the parent: takes what sing() did out of the evidence. If all ranks seem to have finished, and
-/// one of them did not do what its scenario is known to do (settings().signs_of_life), or its mistake was
-/// not found, that rank has failed: see evidence.reports.
-void require_signs_of_life(Evidence& evidence, const std::string& scenario);
+/// one of them did less than its scenario is known to do (settings().minimum_activity), or its mistake
+/// was not found, that rank has failed: see evidence.reports.
+void require_activity(Evidence& evidence, const std::string& scenario);
 
 /// How often each rank of each scenario that came to its end went on, handed in a value, or told of an
 /// exception, as JSON: {"three layers, three steps": [57, 57]}. No correct solution changes it.
-const nlohmann::json& signs_of_life();
+const nlohmann::json& minimum_activity();
 
 }  // namespace ddp::testing
