@@ -17,7 +17,7 @@
 
 namespace ddp {
 
-// Variants on the simulated cluster: stages and peers as they are, in one process, in virtual time.
+// Variants on the simulated cluster: stages and baselines as they are, in one process, in virtual time.
 
 /// What is gathered together: each "layers.N" of a model whose layers have such names, and what lies
 /// between these. They use the model.

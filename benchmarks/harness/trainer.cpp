@@ -9,7 +9,7 @@ constexpr double kLearningRate = 0.01;
 
 constexpr double kTolerance = 1e-3;  // of a gradient's largest value
 
-void expect_equal(const std::string& variant, const Trainer& trainer, const std::string& peer,
+void expect_equal(const std::string& variant, const Trainer& trainer, const std::string& baseline,
                   const Trainer& expected) {
   for (std::size_t i = 0; i < expected.parameters().size(); ++i) {
     const auto& [name, parameter] = trainer.parameters()[i];
@@ -18,7 +18,7 @@ void expect_equal(const std::string& variant, const Trainer& trainer, const std:
     const double largest = gradient.abs().max().item<double>();
     const double difference = (parameter.grad() - gradient).abs().max().item<double>();
     TORCH_CHECK(difference <= kTolerance * largest, variant, "'s gradient of ", name, " is not ",
-                peer, "'s: they differ by ", difference, ", and the largest value is ", largest,
+                baseline, "'s: they differ by ", difference, ", and the largest value is ", largest,
                 ". There is no point in measuring it; `make test STAGE=",
                 stage_of(variant).substr(0, 2), "` says more");
   }
@@ -85,14 +85,14 @@ void Trainer::update() {
 }
 
 void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
-                     std::size_t peer, const LabelledBatch& batch) {
+                     std::size_t baseline, const LabelledBatch& batch) {
   for (Trainer& trainer : trainers) {
     trainer.backward(trainer.forward(batch));
     trainer.finish();
   }
   for (std::size_t i = 0; i < variants.size(); ++i) {
     if (variants[i] != kComputeOnly) {
-      expect_equal(variants[i], trainers[i], variants[peer], trainers[peer]);
+      expect_equal(variants[i], trainers[i], variants[baseline], trainers[baseline]);
     }
   }
   for (Trainer& trainer : trainers) {

@@ -58,11 +58,11 @@ class Trainer {
 };
 
 /// One step of every trainer, from equal weights and on equal data: all must get the gradients of
-/// trainer `peer`, except "compute only". `variants` are the trainers' names. If one does not, it
+/// trainer `baseline`, except "compute only". `variants` are the trainers' names. If one does not, it
 /// is not worth measuring: throws c10::Error, which names the variant and the parameter.
 /// Collective.
 void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
-                     std::size_t peer, const LabelledBatch& batch);
+                     std::size_t baseline, const LabelledBatch& batch);
 
 /// The times of one step's parts, in seconds.
 using MeasureStep = std::function<std::vector<double>(Trainer&)>;

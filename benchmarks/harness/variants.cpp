@@ -10,9 +10,9 @@
 #include "01_naive_ddp/naive_ddp.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "03_bucketed_ddp/bucketed_ddp.h"
+#include "ddp/baselines/python_ddp_baseline.h"
+#include "ddp/baselines/reducer_baseline.h"
 #include "ddp/models/toy_models.h"
-#include "ddp/peers/python_ddp_peer.h"
-#include "ddp/peers/reducer_peer.h"
 #include "ddp/ranks/stage_library.h"
 
 namespace ddp {
@@ -29,14 +29,14 @@ class Stage : public Variant {
   std::unique_ptr<GradientSynchronizer> synchronizer_;
 };
 
-class Peer : public Variant {
+class Baseline : public Variant {
  public:
-  explicit Peer(std::unique_ptr<ReducerPeer> peer) : peer_(std::move(peer)) {}
-  void before_forward() override { peer_->before_forward(); }
-  void before_backward() override { peer_->before_backward(); }
+  explicit Baseline(std::unique_ptr<ReducerBaseline> baseline) : baseline_(std::move(baseline)) {}
+  void before_forward() override { baseline_->before_forward(); }
+  void before_backward() override { baseline_->before_backward(); }
 
  private:
-  std::unique_ptr<ReducerPeer> peer_;
+  std::unique_ptr<ReducerBaseline> baseline_;
 };
 
 using Made = std::unique_ptr<Variant>;
@@ -58,19 +58,19 @@ class Updated : public Variant {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 
-Made make_peer(const Ingredients& i, bool as_view) {
-  return std::make_unique<Peer>(std::make_unique<ReducerPeer>(
+Made make_baseline(const Ingredients& i, bool as_view) {
+  return std::make_unique<Baseline>(std::make_unique<ReducerBaseline>(
       i.parameters, i.buffers, i.group,
-      ReducerPeerOptions{.first_bucket_bytes = i.options.first_bucket_bytes,
-                         .cap_bytes = i.options.cap_bytes,
-                         .gradient_as_bucket_view = as_view,
-                         .broadcast_buffers = i.options.broadcast_buffers,
-                         .rebuilt_from_the_start = i.options.rebuilt_from_the_start}));
+      ReducerBaselineOptions{.first_bucket_bytes = i.options.first_bucket_bytes,
+                             .cap_bytes = i.options.cap_bytes,
+                             .gradient_as_bucket_view = as_view,
+                             .broadcast_buffers = i.options.broadcast_buffers,
+                             .rebuilt_from_the_start = i.options.rebuilt_from_the_start}));
 }
 
 Made make_python_ddp(const Ingredients& i, bool async) {
   const auto element = static_cast<std::int64_t>(i.parameters.at(0).element_size());
-  return std::make_unique<Stage>(make_python_ddp_peer(
+  return std::make_unique<Stage>(make_python_ddp_baseline(
       i.parameters, i.group,
       {.buffer_elements = i.options.cap_bytes / element, .async_reduction = async}));
 }
@@ -102,8 +102,9 @@ std::vector<VariantKind>& kinds() {
       {"bucketed sync", "03_bucketed_ddp",
        [](const Ingredients& i) { return make_bucketed(i, /*overlap=*/false); },
        /*special=*/true},
-      {"Reducer", "", [](const Ingredients& i) { return make_peer(i, /*as_view=*/false); }},
-      {"Reducer as_view", "", [](const Ingredients& i) { return make_peer(i, /*as_view=*/true); }},
+      {"Reducer", "", [](const Ingredients& i) { return make_baseline(i, /*as_view=*/false); }},
+      {"Reducer as_view", "",
+       [](const Ingredients& i) { return make_baseline(i, /*as_view=*/true); }},
       {"Python DDP", "", [](const Ingredients& i) { return make_python_ddp(i, /*async=*/true); },
        /*special=*/true},
       {"Python DDP sync", "",

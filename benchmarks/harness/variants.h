@@ -44,8 +44,8 @@ using MakeOptimizer =
 struct VariantOptions {
   std::int64_t cap_bytes = std::int64_t{25} << 20;          // a bucket's: bucketed (sync), Reducer
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  // of the Reducer
-  bool broadcast_buffers = false;       // of the Reducer, see ReducerPeerOptions
-  bool rebuilt_from_the_start = false;  // of the Reducer, see ReducerPeerOptions
+  bool broadcast_buffers = false;       // of the Reducer, see ReducerBaselineOptions
+  bool rebuilt_from_the_start = false;  // of the Reducer, see ReducerBaselineOptions
   MakeOptimizer optimizer = {};         // empty: none, or plain SGD where the variant shards it
   std::vector<ModelUnit> units = {};    // the whole model in the order of forward: fully sharded
   int prefetch = 1;                     // of fully sharded
@@ -68,7 +68,7 @@ struct VariantKind {
   bool updates = false;  // uses VariantOptions::optimizer itself
 };
 
-/// Adds variants to the table, which has those of stages 01 to 03 and their peers: for static objects.
+/// Adds variants to the table, which has those of stages 01 to 03 and their baselines: for static objects.
 struct MoreVariants {
   explicit MoreVariants(std::vector<VariantKind> kinds);
 };

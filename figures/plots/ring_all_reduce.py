@@ -20,7 +20,7 @@ from figures.lib.result_files import load, load_reference, name_of, pick, setup_
 from figures.lib.tables import Table, markdown, side_by_side
 
 PROGRAM = "ring_all_reduce"
-REFERENCES = {"butterfly": "ring_all_reduce.butterfly", "all_reduce": "ring_all_reduce.torch"}  # by the peer
+REFERENCES = {"butterfly": "ring_all_reduce.butterfly", "all_reduce": "ring_all_reduce.torch"}  # by the baseline
 CELL = ["world_size", "tensor_size"]
 # Of a quantity: the column of a variant in the published tables, or ours alone; the axis, and the factor of its unit.
 QUANTITIES = {
@@ -37,18 +37,18 @@ def column_of(quantity: str, variant: str) -> str:
     return QUANTITIES[quantity][0].format({"all_reduce": "torch"}.get(variant, variant))
 
 
-def means(result: pd.DataFrame, peer: str) -> pd.DataFrame:
-    """The means over repetitions beside this peer by CELL, with the columns of its published table."""
-    of_peer = pick(result, peer=peer)
-    if of_peer.empty:
+def means(result: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """The means over repetitions beside this baseline by CELL, with the columns of its published table."""
+    of_baseline = pick(result, baseline=baseline)
+    if of_baseline.empty:
         return pd.DataFrame()
-    wide = of_peer.groupby([*CELL, "quantity", "variant"])["value"].mean().unstack(["quantity", "variant"])
+    wide = of_baseline.groupby([*CELL, "quantity", "variant"])["value"].mean().unstack(["quantity", "variant"])
     wide.columns = [column_of(*names) for names in wide.columns]
     return wide
 
 
 def draw_curve(axes: Axes, curve: pd.Series, variant: str, own: bool) -> None:
-    """Equal points are all seen: the ring's are larger than the peer's, published ones than ours."""
+    """Equal points are all seen: the ring's are larger than the baseline's, published ones than ours."""
     size = (6.5 if variant == RING else 3.5) + (0 if own else 2)
     axes.plot(
         curve.index.get_level_values("world_size"), curve, **LOOKS[variant], markersize=size,
@@ -76,11 +76,11 @@ def finish_panel(axes: Axes, quantity: str, sizes: dict[int, int], cores: int) -
     axes.set_xlim(low, high)
 
 
-def draw_column(column: list[Axes], result: pd.DataFrame, peer: str) -> None:
-    own, published = means(result, peer), load_reference(REFERENCES[peer]).set_index(CELL)
+def draw_column(column: list[Axes], result: pd.DataFrame, baseline: str) -> None:
+    own, published = means(result, baseline), load_reference(REFERENCES[baseline]).set_index(CELL)
     sizes = dict([*published.index, *own.index])
     for axes, (quantity, (_, label, scale)) in zip(column, QUANTITIES.items()):
-        for variant in (RING, peer):
+        for variant in (RING, baseline):
             name = column_of(quantity, variant)
             draw_curve(axes, scale * published[name], variant, own=False)
             if len(own):
@@ -89,14 +89,14 @@ def draw_column(column: list[Axes], result: pd.DataFrame, peer: str) -> None:
         axes.set_ylabel(label if axes.get_subplotspec().is_first_col() else "")
     column[-1].xaxis.set_major_formatter(FuncFormatter(lambda world, _: f"{world:g}\n{sizes[round(world)]}"))
     column[-1].set_xlabel("ranks, and elements of the tensor")
-    column[0].set_title(f"ring and {title_of(peer, result)}", loc="left")
+    column[0].set_title(f"ring and {title_of(baseline, result)}", loc="left")
 
 
 def draw(result: pd.DataFrame) -> Figure:
     values, provenance = result.attrs["parameters"], result.attrs["provenance"]
     figure, panels = style.panels(1.1 + 1.45 * len(QUANTITIES), len(QUANTITIES), len(REFERENCES), sharey="row")
-    for column, peer in zip(panels.T, REFERENCES):
-        draw_column(list(column), result, peer)
+    for column, baseline in zip(panels.T, REFERENCES):
+        draw_column(list(column), result, baseline)
     entries = {title_of(each, result): {**LOOKS[each], "markersize": 4.5} for each in (RING, *REFERENCES)}
     dashed = {"color": style.GREY, "marker": "o", "markerfacecolor": "white", "linestyle": (0, (4, 2))}
     entries["published"] = dashed
@@ -111,8 +111,8 @@ def draw(result: pd.DataFrame) -> Figure:
     return style.add_caption(figure, text, [result])
 
 
-def columns_of(peer: str) -> list[str]:
-    return [column_of(quantity, variant) for quantity in ("time", "maxrss", "diff") for variant in (RING, peer)]
+def columns_of(baseline: str) -> list[str]:
+    return [column_of(quantity, variant) for quantity in ("time", "maxrss", "diff") for variant in (RING, baseline)]
 
 
 def seconds_text(seconds: float) -> str:
@@ -134,20 +134,20 @@ def texts_of(numbers: pd.DataFrame) -> list[list[str]]:
     ]
 
 
-def text_of(peer: str, numbers: pd.DataFrame, command: str) -> str:
+def text_of(baseline: str, numbers: pd.DataFrame, command: str) -> str:
     body = markdown([*CELL, *numbers.columns], texts_of(numbers), aligned=False)
-    return f"{TITLES[peer]}\n\n{body}\n\nto reproduce: `{command}`\n"
+    return f"{TITLES[baseline]}\n\n{body}\n\nto reproduce: `{command}`\n"
 
 
-def make_table(result: pd.DataFrame, peer: str, numbers: pd.DataFrame) -> Table:
-    name, provenance = title_of(peer, result), result.attrs["provenance"]
-    whose = "" if peer == "butterfly" else f"torch: {name}. "
+def make_table(result: pd.DataFrame, baseline: str, numbers: pd.DataFrame) -> Table:
+    name, provenance = title_of(baseline, result), result.attrs["provenance"]
+    whose = "" if baseline == "butterfly" else f"torch: {name}. "
     return Table(
-        title=f"Ring all-reduce beside {'the given butterfly' if peer == 'butterfly' else name}: "
+        title=f"Ring all-reduce beside {'the given butterfly' if baseline == 'butterfly' else name}: "
         "first calls, as published",
         columns=[*CELL, *numbers.columns],
         rows=texts_of(numbers),
-        text=text_of(peer, numbers, provenance["command"]),
+        text=text_of(baseline, numbers, provenance["command"]),
         results=[result],
         note=f"Means of {result.attrs['parameters']['repetitions']} repeats of the largest value of all ranks: seconds "
         "of the first call of new processes, ru_maxrss in KiB, squared errors of rank 0 against the mean in float32. "
@@ -158,11 +158,11 @@ def make_table(result: pd.DataFrame, peer: str, numbers: pd.DataFrame) -> Table:
 def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
     for result in (load(file, PROGRAM) for file in files):
         yield name_of(PROGRAM, result), draw(result)
-        for peer, reference in REFERENCES.items():
-            numbers = means(result, peer)
+        for baseline, reference in REFERENCES.items():
+            numbers = means(result, baseline)
             if len(numbers):
-                numbers = numbers[columns_of(peer)]
-                made = make_table(result, peer, numbers)
+                numbers = numbers[columns_of(baseline)]
+                made = make_table(result, baseline, numbers)
                 yield name_of(reference, result), made
                 yield from side_by_side(reference, made, reference, CELL, numbers.reset_index())
 

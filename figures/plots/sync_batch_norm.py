@@ -1,7 +1,7 @@
 """Draws and sets time and memory of synchronized batch normalization over a grid of batch and hidden sizes.
 
-Reads result files of the benchmark sync_batch_norm. Beside the stage are its peer, batch normalization of each rank's
-own batch, and the published numbers of the same cells, of forward alone, if they are of as many ranks.
+Reads result files of the benchmark sync_batch_norm. Beside the stage are its baseline, batch normalization of each
+rank's own batch, and the published numbers of the same cells, of forward alone, if they are of as many ranks.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PROGRAM = "sync_batch_norm"
 CELL = ["batch_size", "hidden_dim"]
 FORWARD, BOTH = DIRECTIONS = ("forward", "forward + backward")
 TIME, MEMORY = "median time", "max memory allocated"  # the published columns, in seconds and bytes
-VARIANTS = {"stage": style.BLUE, "peer": style.ORANGE, "local": style.GREY}
-NAMES = {"stage": "stage 04", "peer": "peer (port of nn.SyncBatchNorm)",
+VARIANTS = {"stage": style.BLUE, "baseline": style.ORANGE, "local": style.GREY}
+NAMES = {"stage": "stage 04", "baseline": "baseline (port of nn.SyncBatchNorm)",
          "local": "local at::native_batch_norm (nothing synchronized)"}  # fmt: skip
 # The published table to compare with a variant.
-PUBLISHED = {"stage": "sync_batch_norm.selfmade", "peer": "sync_batch_norm.pytorch"}
+PUBLISHED = {"stage": "sync_batch_norm.selfmade", "baseline": "sync_batch_norm.pytorch"}
 # Black at the edge: it stands on bars of its own colour.
 PUBLISHED_MARKER = {"marker": "D", "markersize": 4.6, "markeredgecolor": "black", "linestyle": "none", "zorder": 4}
 BAR_WIDTH = 0.8  # of all variants of a cell
@@ -35,7 +35,7 @@ COLLECTIVES = {"facecolor": "white", "hatch": "/////"}
 LABELS = ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")
 COLUMNS = [*CELL, "num_workers", TIME, MEMORY]
 # The published titles, in their order, by the variant whose numbers are below them here.
-TITLES = {"peer": "Pytorch BN", "stage": "Selfmade BN"}
+TITLES = {"baseline": "Pytorch BN", "stage": "Selfmade BN"}
 
 
 def summary(result: pd.DataFrame) -> pd.DataFrame:
@@ -141,8 +141,8 @@ def text_of(tables: dict[str, pd.DataFrame], runs: int, command: str) -> str:
 
 def takeaway(tables: dict[str, pd.DataFrame]) -> str:
     """The claim about the published numbers, as counts for ours."""
-    own, peer = (tables[variant].reset_index(drop=True) for variant in ("stage", "peer"))
-    faster, larger = (own[TIME] < peer[TIME]).sum(), (own[MEMORY] > peer[MEMORY]).sum()
+    own, baseline = (tables[variant].reset_index(drop=True) for variant in ("stage", "baseline"))
+    faster, larger = (own[TIME] < baseline[TIME]).sum(), (own[MEMORY] > baseline[MEMORY]).sum()
     return f"Selfmade is faster in {faster} of {len(own)} cells, and takes more memory in {larger}."
 
 

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "buckets.h"
+#include "ddp/baselines/reducer_baseline.h"
 #include "ddp/meters/statistics.h"
-#include "ddp/peers/reducer_peer.h"
 #include "ddp/referee/client.h"
 #include "ddp/simulation/virtual_time.h"
 #include "scenarios.h"
@@ -199,18 +199,18 @@ class ReducerAsSynchronizer : public GradientSynchronizer {
  public:
   ReducerAsSynchronizer(const std::vector<at::Tensor>& parameters, const ProcessGroupPtr& group,
                         std::int64_t cap)
-      : peer_(parameters, {}, group, {.first_bucket_bytes = cap, .cap_bytes = cap}) {
+      : baseline_(parameters, {}, group, {.first_bucket_bytes = cap, .cap_bytes = cap}) {
     prepare();
   }
   void finish() override { prepare(); }
 
  private:
   void prepare() {
-    peer_.before_forward();
-    peer_.before_backward();
+    baseline_.before_forward();
+    baseline_.before_backward();
   }
 
-  ReducerPeer peer_;
+  ReducerBaseline baseline_;
 };
 
 // 24 layers for the comparison with libtorch's own synchronizer.

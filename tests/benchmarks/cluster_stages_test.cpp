@@ -1,4 +1,4 @@
-// Stages and their peers on the simulated cluster, beside real forked ranks: what these did, priced
+// Stages and their baselines on the simulated cluster, beside real forked ranks: what these did, priced
 // for the same network, takes as many nanoseconds where copies cost nothing, and the processor that
 // computes launches communication.
 #include <ATen/ATen.h>
@@ -6,11 +6,11 @@
 
 #include <bit>
 
+#include "baselines/all_reduces.h"
 #include "ddp/ranks/stage_library.h"
 #include "ddp/simulation/simulated_compute.h"
 #include "ddp/simulation/virtual_time.h"
 #include "harness/on_cluster.h"
-#include "peers/all_reduces.h"
 #include "support/ranks.h"
 
 namespace ddp {

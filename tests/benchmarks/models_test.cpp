@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <map>
 
+#include "baselines/batch_norms.h"
 #include "harness/workload.h"
 #include "models/resnet.h"
 #include "models/small_models.h"
 #include "models/transformer.h"
-#include "peers/batch_norms.h"
 #include "support/ranks.h"
 
 namespace ddp {
@@ -158,7 +158,7 @@ struct Published {
 TEST(CifarModel, IsThePublishedNetwork) {
   run_worlds({1}, [](Rank& rank) {
     const auto model = make_cifar_model(
-        make_batch_norm(kPeerBatchNorm, {.num_features = kCifarHidden, .affine = false},
+        make_batch_norm(kBaselineBatchNorm, {.num_features = kCifarHidden, .affine = false},
                         rank.group()),
         /*seed=*/1, at::kCPU);
     Published published;

@@ -79,7 +79,7 @@ MADE = (
     ("step_time", "step_time.own_link", unchanged, ["step_time"], []),
     ("step_time", "step_time.own_link", OF_STAGE_01, ["step_time"], []),
     ("sync_batch_norm", "sync_batch_norm", unchanged, ["sync_batch_norm"],
-     of("sync_batch_norm", "backward", "peer.beside", "stage.beside")),
+     of("sync_batch_norm", "backward", "baseline.beside", "stage.beside")),
     ("timeline", "timeline.virtual", unchanged, ["timeline.virtual"], []),
     ("timeline", "timeline.virtual", with_parameters(clock="real"), ["timeline.real"], []),
     ("timeline", "timeline.virtual", ON_CLUSTER, ["timeline.cluster"], []),

@@ -46,9 +46,9 @@ def sync_batch_norm_text() -> str:
     return sync_batch_norm.text_of(batch_norm_tables(), 10_000, "CUDA_VISIBLE_DEVICES=X,Y python syncbn_benchmark.py")
 
 
-def ring_text(peer: str) -> str:
-    table = load_reference(ring_all_reduce.REFERENCES[peer]).set_index(ring_all_reduce.CELL)
-    return ring_all_reduce.text_of(peer, table, "python allredce.py")
+def ring_text(baseline: str) -> str:
+    table = load_reference(ring_all_reduce.REFERENCES[baseline]).set_index(ring_all_reduce.CELL)
+    return ring_all_reduce.text_of(baseline, table, "python allredce.py")
 
 
 def train_cifar100_text() -> str:
@@ -149,7 +149,7 @@ BESIDE = (
             "ddp_suite_ab.Reducer": 40,
         },
     ),
-    (sync_batch_norm.make, "sync_batch_norm", {"sync_batch_norm.stage": 4, "sync_batch_norm.peer": 4}),
+    (sync_batch_norm.make, "sync_batch_norm", {"sync_batch_norm.stage": 4, "sync_batch_norm.baseline": 4}),
     (ring_all_reduce.make, "ring_all_reduce", {"ring_all_reduce.butterfly": 6, "ring_all_reduce.torch": 5}),
 )
 

@@ -10,9 +10,9 @@
 
 #include "ddp/backends/cuda.h"
 #include "ddp/backends/host_staged_backend.h"
+#include "ddp/baselines/reducer_baseline.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/device_timer.h"
-#include "ddp/peers/reducer_peer.h"
 #include "ddp/ranks/launch.h"
 #include "ddp/shm/shm_backend.h"
 #include "harness/checks.h"
@@ -127,15 +127,15 @@ void check_reducer(const Setting& s) {
   for (int i = 0; i < 4; ++i) {
     parameters.push_back(at::full({3}, i + 1.0, s.options).set_requires_grad(true));
   }
-  ReducerPeer peer(parameters, {}, s.group, {.first_bucket_bytes = 48, .cap_bytes = 48});
+  ReducerBaseline reducer(parameters, {}, s.group, {.first_bucket_bytes = 48, .cap_bytes = 48});
   for (int step = 0; step < 3; ++step) {
-    peer.before_forward();
+    reducer.before_forward();
     at::Tensor loss = at::zeros({}, s.options);
     for (const at::Tensor& parameter : parameters) {
       parameter.mutable_grad() = at::Tensor();
       loss = loss + (s.rank() + 1.0) * parameter.pow(2).sum();
     }
-    peer.before_backward();
+    reducer.before_backward();
     loss.backward();
     for (int i = 0; i < 4; ++i) {  // the mean over ranks of (rank + 1) 2 p
       expect_all(parameters[i].grad(), 2.0 * (i + 1) * s.sum_of_ranks() / s.world(), "gradient");

@@ -1,4 +1,4 @@
-// The peer: libtorch's own gradient synchronizer, c10d::Reducer, with the referee's group. Its
+// The baseline: libtorch's own gradient synchronizer, c10d::Reducer, with the referee's group. Its
 // gradients must be those by which stages are graded.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,9 @@
 #include <numeric>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "ddp/baselines/reducer_baseline.h"
 #include "ddp/gradient_hooks.h"
 #include "ddp/models/toy_models.h"
-#include "ddp/peers/reducer_peer.h"
 #include "support/compare.h"
 #include "support/ranks.h"
 #include "support/settings.h"
@@ -23,7 +23,7 @@ using Buckets = std::vector<std::vector<std::size_t>>;
 constexpr std::int64_t kBucketBytes = 512;
 constexpr int kSteps = 4;
 
-ReducerPeerOptions small_buckets(bool as_view = false) {
+ReducerBaselineOptions small_buckets(bool as_view = false) {
   return {.first_bucket_bytes = kBucketBytes,
           .cap_bytes = kBucketBytes,
           .gradient_as_bucket_view = as_view};
@@ -33,23 +33,23 @@ ToyOptions toy_options(Rank& rank) {
   return {.rank = rank.rank(), .seed = testing::settings().seed};
 }
 
-// A rank's model with its peer, and the training steps of both.
-class PeerTraining {
+// A rank's model with its baseline, and the training steps of both.
+class BaselineTraining {
  public:
-  PeerTraining(Rank& rank, ToyKind kind, const ReducerPeerOptions& peer_options)
+  BaselineTraining(Rank& rank, ToyKind kind, const ReducerBaselineOptions& baseline_options)
       : rank_(rank),
         options_(toy_options(rank)),
         model_(make_toy_model(kind, options_)),
         oracle_(kind, options_, rank.world_size()),
-        peer_(tensors_of(model_->named_parameters()), tensors_of(model_->named_buffers()),
-              rank.group(), peer_options) {
+        baseline_(tensors_of(model_->named_parameters()), tensors_of(model_->named_buffers()),
+                  rank.group(), baseline_options) {
     rank.client().name(model_->named_parameters());
   }
 
   void step() {
-    peer_.before_forward();
+    baseline_.before_forward();
     const at::Tensor loss = toy_loss(*model_, make_toy_batch(options_, rank_.rank(), steps_));
-    peer_.before_backward();
+    baseline_.before_backward();
     loss.backward();
   }
 
@@ -67,14 +67,14 @@ class PeerTraining {
   }
 
   const Model& model() const { return *model_; }
-  const ReducerPeer& peer() const { return peer_; }
+  const ReducerBaseline& baseline() const { return baseline_; }
 
  private:
   Rank& rank_;
   ToyOptions options_;
   std::unique_ptr<Model> model_;
   testing::Oracle oracle_;
-  ReducerPeer peer_;
+  ReducerBaseline baseline_;
   int steps_ = 0;
 };
 
@@ -84,7 +84,7 @@ TEST(Reducer, GradientsEqualTheOraclesForEveryModelWithAllGradients) {
          {ToyKind::kMlp, ToyKind::kFrozenBias, ToyKind::kTiedWeights, ToyKind::kBatchNorm}) {
       for (bool as_view : {false, true}) {
         SCOPED_TRACE(to_string(kind) + (as_view ? ", as views" : ""));
-        PeerTraining training(rank, kind, small_buckets(as_view));
+        BaselineTraining training(rank, kind, small_buckets(as_view));
         for (int step = 0; step < kSteps; ++step) {
           training.step();
           training.expect_oracles_gradients();
@@ -97,7 +97,7 @@ TEST(Reducer, GradientsEqualTheOraclesForEveryModelWithAllGradients) {
 TEST(Reducer, GradientsAsViewsStayInTheirBuckets) {
   testing::run_ranks({}, [](Rank& rank) {
     for (bool as_view : {false, true}) {
-      PeerTraining training(rank, ToyKind::kMlp, small_buckets(as_view));
+      BaselineTraining training(rank, ToyKind::kMlp, small_buckets(as_view));
       training.step();
       const auto parameters = training.model().named_parameters();
       EXPECT_EQ(parameters[0].tensor.grad().is_view(), as_view);
@@ -116,13 +116,13 @@ std::vector<std::size_t> members_of(const Buckets& buckets) {
 TEST(Reducer, BucketsContainTiedWeightsOnceAndNothingFrozen) {
   testing::run_ranks({}, [](Rank& rank) {
     for (ToyKind kind : {ToyKind::kFrozenBias, ToyKind::kTiedWeights}) {
-      const PeerTraining training(rank, kind, small_buckets());
+      const BaselineTraining training(rank, kind, small_buckets());
       const auto parameters = training.model().named_parameters();
       std::vector<at::Tensor> left;
       for (const NamedTensor& parameter : testing::trainable(parameters)) {
         left.push_back(parameter.tensor);
       }
-      for (std::size_t index : members_of(training.peer().buckets())) {
+      for (std::size_t index : members_of(training.baseline().buckets())) {
         EXPECT_EQ(std::erase_if(left,
                                 [&](const at::Tensor& tensor) {
                                   return tensor.is_same(parameters[index].tensor);
@@ -137,7 +137,7 @@ TEST(Reducer, BucketsContainTiedWeightsOnceAndNothingFrozen) {
 
 // One bucket after another, each closed as soon as it is full.
 Buckets fill(const std::vector<std::size_t>& order, const std::vector<NamedTensor>& parameters,
-             const ReducerPeerOptions& options) {
+             const ReducerBaselineOptions& options) {
   Buckets buckets;
   std::size_t left = 0;  // bytes until the open bucket is full; 0: none is open
   for (std::size_t index : order) {
@@ -153,14 +153,14 @@ Buckets fill(const std::vector<std::size_t>& order, const std::vector<NamedTenso
 
 TEST(Reducer, BucketsFollowReadinessAfterTheFirstStep) {
   testing::run_ranks({}, [](Rank& rank) {
-    const ReducerPeerOptions options = {.first_bucket_bytes = 64, .cap_bytes = 300};
-    PeerTraining training(rank, ToyKind::kMlp, options);
+    const ReducerBaselineOptions options = {.first_bucket_bytes = 64, .cap_bytes = 300};
+    BaselineTraining training(rank, ToyKind::kMlp, options);
     const auto parameters = training.model().named_parameters();
     std::vector<std::size_t> all(parameters.size());
     std::iota(all.begin(), all.end(), 0);
     Buckets forward = fill(all, parameters, options);
     std::ranges::reverse(forward);
-    EXPECT_EQ(training.peer().buckets(), forward);
+    EXPECT_EQ(training.baseline().buckets(), forward);
 
     std::vector<std::size_t> ready;
     std::vector<GradientHook> hooks;
@@ -170,10 +170,10 @@ TEST(Reducer, BucketsFollowReadinessAfterTheFirstStep) {
     }
     training.step();
     training.expect_oracles_gradients();
-    EXPECT_EQ(training.peer().buckets(), forward);
+    EXPECT_EQ(training.baseline().buckets(), forward);
     const Buckets by_readiness = fill(ready, parameters, options);
     training.step();
-    EXPECT_EQ(training.peer().buckets(), by_readiness);
+    EXPECT_EQ(training.baseline().buckets(), by_readiness);
     EXPECT_NE(by_readiness, forward);
   });
 }
@@ -183,8 +183,8 @@ TEST(Reducer, BroadcastsRank0sParametersAndBuffers) {
     ToyOptions options = toy_options(rank);
     options.seed += rank.rank();
     const auto model = make_toy_model(ToyKind::kBatchNorm, options);
-    const ReducerPeer peer(tensors_of(model->named_parameters()),
-                           tensors_of(model->named_buffers()), rank.group());
+    const ReducerBaseline baseline(tensors_of(model->named_parameters()),
+                                   tensors_of(model->named_buffers()), rank.group());
     options.seed -= rank.rank();
     const auto rank_0s = make_toy_model(ToyKind::kBatchNorm, options);
     const auto expect_equal = [&](const auto& actual, const auto& expected) {
@@ -201,15 +201,16 @@ TEST(Reducer, BroadcastsRank0sParametersAndBuffers) {
 TEST(Reducer, BroadcastsRank0sBuffersBeforeForwardWhereAsked) {
   testing::run_ranks({}, [](Rank& rank) {
     for (const bool asked : {false, true}) {
-      ReducerPeerOptions options = small_buckets();
+      ReducerBaselineOptions options = small_buckets();
       options.broadcast_buffers = asked;
       const auto model = make_toy_model(ToyKind::kBatchNorm, toy_options(rank));
       const std::vector<at::Tensor> buffers = tensors_of(model->named_buffers());
-      ReducerPeer peer(tensors_of(model->named_parameters()), buffers, rank.group(), options);
+      ReducerBaseline baseline(tensors_of(model->named_parameters()), buffers, rank.group(),
+                               options);
       for (const at::Tensor& buffer : buffers) {
         buffer.fill_(rank.rank() + 1);
       }
-      peer.before_forward();
+      baseline.before_forward();
       for (const at::Tensor& buffer : buffers) {
         EXPECT_TRUE(buffer.eq(asked ? 1 : rank.rank() + 1).all().item<bool>());
       }
@@ -218,9 +219,9 @@ TEST(Reducer, BroadcastsRank0sBuffersBeforeForwardWhereAsked) {
 }
 
 TEST(Reducer, DefaultsAreDistributedDataParallels) {
-  EXPECT_EQ(ReducerPeerOptions().first_bucket_bytes, c10d::kDefaultFirstBucketBytes);
-  EXPECT_EQ(ReducerPeerOptions().cap_bytes, c10d::kDefaultBucketBytesCap);
-  EXPECT_FALSE(ReducerPeerOptions().gradient_as_bucket_view);
+  EXPECT_EQ(ReducerBaselineOptions().first_bucket_bytes, c10d::kDefaultFirstBucketBytes);
+  EXPECT_EQ(ReducerBaselineOptions().cap_bytes, c10d::kDefaultBucketBytesCap);
+  EXPECT_FALSE(ReducerBaselineOptions().gradient_as_bucket_view);
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ from tools.setup.toolchain import ROOT
 # The layers of common/ddp from the bottom up: each may include those before it.
 LAYERS = ("", "/meters", "/ranks", "/backends", "/shm", "/referee", "/simulation", "/cluster")
 PUBLIC, COMMON, CONTRACTS, SUPPORT = "common/ddp/*", "common/ddp/**", "assignments/**", "tests/support/*"
-SHARED = ("benchmarks/harness/*", "benchmarks/models/**", "benchmarks/peers/*")
+SHARED = ("benchmarks/harness/*", "benchmarks/models/**", "benchmarks/baselines/*")
 # A folder, and the files that its own may include besides one another; the first row that fits counts. {stage} is the
 # name of a stage, the same one throughout a row; a folder without a row belongs to the one above it.
 MAY_INCLUDE: dict[str, Iterable[str]] = {
     **{f"common/ddp{layer}": [f"common/ddp{below}/*" for below in LAYERS[:height]]
        for height, layer in enumerate(LAYERS)},
-    "common/ddp/(models|peers)": [PUBLIC],
+    "common/ddp/(models|baselines)": [PUBLIC],
     "assignments/{stage}": [PUBLIC],
     "solutions/{stage}": [PUBLIC, "assignments/{stage}/*"],
     "tests/variants/{stage}": [PUBLIC, "assignments/{stage}/*", "tests/variants/*"],
@@ -32,7 +32,7 @@ MAY_INCLUDE: dict[str, Iterable[str]] = {
     "tests/harness": [COMMON, SUPPORT],
     "tests/benchmarks": [COMMON, CONTRACTS, SUPPORT, *SHARED, "tests/harness/*"],
     "benchmarks/models": [PUBLIC, "common/ddp/cluster/*"],
-    "benchmarks/peers": [PUBLIC, CONTRACTS],
+    "benchmarks/baselines": [PUBLIC, CONTRACTS],
     "benchmarks/harness": [COMMON, CONTRACTS, "benchmarks/models/**"],
     "benchmarks/experiments/[^/]+": [COMMON, CONTRACTS, *SHARED],
     "cmake": [],

@@ -35,7 +35,7 @@ LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 CODE = re.compile(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 ANSWERS = ("solutions", "tests/mutants", "tests/variants")  # all that has a solution's text in it
 DISTINCT = 20  # characters: a shorter line says nothing
-WORDS = 28  # in a row: about five lines of code, or two of text; peers and solutions share up to 26
+WORDS = 28  # in a row: about five lines of code, or two of text; baselines and solutions share up to 26
 BUILT = "05"  # the stage that is graded from the archive
 PATIENCE_S = 1500
 

@@ -114,8 +114,8 @@ def test_instructions_that_call_the_system_are_known_on_each_processor(line: str
     "file, public",
     [
         ("solutions/05_ring_all_reduce/ring_all_reduce.cpp", False),
-        ("benchmarks/peers/butterfly.h", False),
-        ("common/ddp/peers/reducer_peer.h", False),
+        ("benchmarks/baselines/butterfly.h", False),
+        ("common/ddp/baselines/reducer_baseline.h", False),
         ("assignments/01_naive_ddp/naive_ddp.h", False),
         ("assignments/05_ring_all_reduce/ring_all_reduce.h", True),
         ("common/ddp/collectives.h", True),

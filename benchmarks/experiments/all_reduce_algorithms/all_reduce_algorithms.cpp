@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <map>
 
+#include "baselines/all_reduces.h"
 #include "ddp/cluster/cluster.h"
 #include "ddp/ranks/stage_library.h"
 #include "harness/benchmark.h"
@@ -19,7 +20,6 @@
 #include "harness/on_cluster.h"
 #include "harness/resumable_rows.h"
 #include "harness/virtual_run.h"
-#include "peers/all_reduces.h"
 
 namespace {
 

@@ -16,13 +16,13 @@
 #include <cstdio>
 #include <map>
 
+#include "baselines/all_reduces.h"
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
 #include "harness/resumable_rows.h"
-#include "peers/all_reduces.h"
 
 namespace {
 

@@ -165,7 +165,7 @@ class BufferComparison {
       for (const Candidate& candidate : candidates_) {
         names.emplace_back(candidate.variant);
       }
-      check_gradients(names, trainers, /*peer=*/0, batch_);
+      check_gradients(names, trainers, /*baseline=*/0, batch_);
     }
     const int discarded = settings_.amount.discarded;
     at::Tensor times = measure_interleaved(

@@ -155,11 +155,11 @@ class SuiteComparison {
                           : 1;
   }
 
-  // One iteration of a round with DDP, which throws if stage 03's gradients differ from its peer's:
+  // One iteration of a round with DDP, which throws if stage 03's gradients differ from its baseline's:
   // then it is not worth measuring. Collective.
   void check() {
-    const auto peer = std::ranges::find(variants_, "Reducer") - variants_.begin();
-    check_gradients(variants_, trainers_, peer, batch_);
+    const auto baseline = std::ranges::find(variants_, "Reducer") - variants_.begin();
+    check_gradients(variants_, trainers_, baseline, batch_);
   }
 
   // Seconds of one iteration of one replica, begun by all ranks of the round together: forward,

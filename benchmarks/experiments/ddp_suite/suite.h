@@ -125,7 +125,7 @@ void write_suite_json(const std::filesystem::path& file, const SuiteHeader& head
 
 /// All rounds, on real ranks; saves the result, complete on rank 0. `all` has all ranks, `header` is
 /// printed first. Collective. Throws c10::Error if a model does not have the published number of
-/// parameters, or stage 03's gradients differ from its peer's.
+/// parameters, or stage 03's gradients differ from its baseline's.
 Result measure_suite(const SuiteSettings& settings, const SuiteHeader& header,
                      const RankContext& context, const DeviceContext& all);
 

@@ -21,11 +21,11 @@
 #include <cstdio>
 #include <map>
 
+#include "baselines/all_reduces.h"
 #include "ddp/meters/statistics.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
 #include "harness/resumable_rows.h"
-#include "peers/all_reduces.h"
 
 namespace {
 
@@ -57,14 +57,14 @@ struct Settings : BenchmarkOptions {
   int repetitions = 0;
 };
 
-// The ring and a peer, in one world: a row of a published table.
+// The ring and a baseline, in one world: a row of a published table.
 struct Pair {
-  std::string peer;
+  std::string baseline;
   std::int64_t world, elements;
 
-  std::array<std::string, 2> variants() const { return {kRing, peer}; }
+  std::array<std::string, 2> variants() const { return {kRing, baseline}; }
   Parameters labels() const {
-    return {{"peer", peer}, {"world_size", world}, {"tensor_size", elements}};
+    return {{"baseline", baseline}, {"world_size", world}, {"tensor_size", elements}};
   }
 };
 

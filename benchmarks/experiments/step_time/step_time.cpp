@@ -28,7 +28,7 @@ namespace {
 
 using namespace ddp;
 
-constexpr const char* kPeer = "Reducer";  // whose gradients are the reference
+constexpr const char* kBaseline = "Reducer";  // whose gradients are the reference
 
 constexpr int kMlpBatch = 64;  // for all presets
 constexpr double kAdamRate = 1e-3;
@@ -137,9 +137,10 @@ std::vector<Series> measure(const Settings& settings, const std::vector<std::str
                             const DeviceContext& device_context, std::vector<Trainer>& trainers) {
   const LabelledBatch batch = make_batch(settings.workload, settings.seed, device_context);
   if (!settings.by_adamw()) {
-    const auto peer = std::ranges::find(variants, kPeer);
+    const auto baseline = std::ranges::find(variants, kBaseline);
     check_gradients(variants, trainers,
-                    peer == variants.end() ? variants.size() - 1 : peer - variants.begin(), batch);
+                    baseline == variants.end() ? variants.size() - 1 : baseline - variants.begin(),
+                    batch);
   }
   const auto time = settings.apart ? time_apart : time_step;
   const at::Tensor times =
@@ -201,7 +202,7 @@ void print_table(const Settings& settings, const std::vector<std::string>& varia
     }
     if (!settings.apart) {
       std::printf("%9.1f%9.1f%12.2f%12.2f", milliseconds(0, 10), milliseconds(0, 90),
-                  speedup(own->values, step_of("naive")), speedup(own->values, step_of(kPeer)));
+                  speedup(own->values, step_of("naive")), speedup(own->values, step_of(kBaseline)));
     }
     std::printf("\n");
   }

@@ -18,6 +18,7 @@
 #include <map>
 #include <set>
 
+#include "baselines/batch_norms.h"
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
 #include "experiments/sync_batch_norm/timed_backend.h"
@@ -25,7 +26,6 @@
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
 #include "harness/resumable_rows.h"
-#include "peers/batch_norms.h"
 
 namespace {
 
@@ -75,7 +75,7 @@ struct Call {
 
 std::vector<Call> all_calls() {
   std::vector<Call> calls;
-  for (const char* variant : {kStageBatchNorm, kPeerBatchNorm, kLocalBatchNorm}) {
+  for (const char* variant : {kStageBatchNorm, kBaselineBatchNorm, kLocalBatchNorm}) {
     calls.push_back({variant, /*backward=*/false});
     calls.push_back({variant, /*backward=*/true});
   }
@@ -165,7 +165,7 @@ class Measurement {
   std::unique_ptr<DeviceTimer> timer_ = make_device_timer(device_context_.device);
 };
 
-// Throws unless the stage computes what the peer does: otherwise it is not worth measuring.
+// Throws unless the stage computes what the baseline does: otherwise it is not worth measuring.
 void check_stage(const Settings& settings, const DeviceContext& device_context) {
   const Shape shape = {*settings.batch_sizes.begin(), *settings.hidden_dims.begin()};
   const BatchNormOptions options = {.num_features = shape.hidden, .affine = false};
@@ -173,7 +173,7 @@ void check_stage(const Settings& settings, const DeviceContext& device_context) 
       at::randn({shape.batch, shape.hidden}, at::device(device_context.device));
   const at::Tensor gradient = at::randn_like(input);
   std::vector<at::Tensor> outputs, gradients;
-  for (const char* variant : {kStageBatchNorm, kPeerBatchNorm}) {
+  for (const char* variant : {kStageBatchNorm, kBaselineBatchNorm}) {
     const auto batch_norm = make_batch_norm(variant, options, device_context.group);
     batch_norm->to(device_context.device);
     const at::Tensor own_input = input.clone().set_requires_grad(true);
@@ -185,7 +185,7 @@ void check_stage(const Settings& settings, const DeviceContext& device_context) 
     const double difference = (both[0] - both[1]).abs().max().item<double>();
     TORCH_CHECK(difference <= 1e-3, "the stage's ",
                 both[0].is_same(outputs[0]) ? "output" : "input gradient",
-                " is not the peer's: they differ by ", difference,
+                " is not the baseline's: they differ by ", difference,
                 ". There is no point in measuring it; `make test STAGE=04` says more");
   }
 }
@@ -280,7 +280,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CLI::App line("Synchronized batch normalization of small inputs, beside its peer");
+  CLI::App line("Synchronized batch normalization of small inputs, beside its baseline");
   Settings settings;
   settings.repetitions = chosen(kPresets, argc, argv);
   add_flags(line, settings, argc, argv);

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
-#include "peers/batch_norms.h"
+#include "baselines/batch_norms.h"
 
 namespace ddp {
 
@@ -17,8 +17,9 @@ CifarTrainer::CifarTrainer(const CifarTrainerOptions& options, const DeviceConte
     : options_(options),
       device_context_(device_context),
       model_(make_cifar_model(
-          make_batch_norm(options.distributed_impl == kPytorch ? kPeerBatchNorm : kStageBatchNorm,
-                          {.num_features = kCifarHidden, .affine = false}, device_context.group),
+          make_batch_norm(
+              options.distributed_impl == kPytorch ? kBaselineBatchNorm : kStageBatchNorm,
+              {.num_features = kCifarHidden, .affine = false}, device_context.group),
           options.seed, device_context.device)),
       parameters_(tensors_of(model_->named_parameters())),
       variant_(make_variant(options.distributed_impl == kPytorch ? "Reducer" : options.ddp, *model_,

@@ -32,6 +32,7 @@
 #include <thread>
 #include <vector>
 
+#include "baselines/batch_norms.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/ranks/stage_library.h"
 #include "experiments/train_cifar100/cifar_trainer.h"
@@ -41,7 +42,6 @@
 #include "harness/result.h"
 #include "harness/resumable_rows.h"
 #include "harness/variants.h"
-#include "peers/batch_norms.h"
 
 namespace {
 

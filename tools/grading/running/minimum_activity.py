@@ -59,8 +59,7 @@ def keep(report: StageReport) -> None:
     passed = all(result.status in (Status.PASSED, Status.SKIPPED) for result in report.results)
     if passed and report.activity and not packed(report.stage).exists():
         activity = sorted(report.activity.items())
-        lines = ",
-".join(f" {json.dumps(scenario)}: {json.dumps(ranks)}" for scenario, ranks in activity)
+        lines = ",\n".join(f" {json.dumps(scenario)}: {json.dumps(ranks)}" for scenario, ranks in activity)
         written(report.stage).parent.mkdir(parents=True, exist_ok=True)
         replace_file(written(report.stage), f"{{\n{lines}\n}}\n".encode())
 

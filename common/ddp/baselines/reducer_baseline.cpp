@@ -1,4 +1,4 @@
-#include "ddp/peers/reducer_peer.h"
+#include "ddp/baselines/reducer_baseline.h"
 
 #include <ATen/ATen.h>
 
@@ -56,7 +56,7 @@ Buckets buckets_by_readiness(std::vector<at::Tensor> trainable,
 
 std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& trainable,
                                             const ProcessGroupPtr& group,
-                                            const ReducerPeerOptions& options) {
+                                            const ReducerBaselineOptions& options) {
   const std::vector<bool> sparse(trainable.size(), false);
   const std::vector<std::size_t> limits = {static_cast<std::size_t>(options.first_bucket_bytes),
                                            static_cast<std::size_t>(options.cap_bytes)};
@@ -72,9 +72,10 @@ std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& train
 
 }  // namespace
 
-ReducerPeer::ReducerPeer(const std::vector<at::Tensor>& parameters,
-                         const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group,
-                         const ReducerPeerOptions& options)
+ReducerBaseline::ReducerBaseline(const std::vector<at::Tensor>& parameters,
+                                 const std::vector<at::Tensor>& buffers,
+                                 const ProcessGroupPtr& group,
+                                 const ReducerBaselineOptions& options)
     : parameters_(parameters),
       buffers_(options.broadcast_buffers ? buffers : std::vector<at::Tensor>()),
       group_(group),
@@ -86,9 +87,9 @@ ReducerPeer::ReducerPeer(const std::vector<at::Tensor>& parameters,
   reducer_ = make_reducer(distinct, group, options);
 }
 
-ReducerPeer::~ReducerPeer() = default;
+ReducerBaseline::~ReducerBaseline() = default;
 
-void ReducerPeer::before_forward() {
+void ReducerBaseline::before_forward() {
   if (!keeps_buckets_) {
     reducer_->rebuild_buckets();
   }
@@ -99,9 +100,9 @@ void ReducerPeer::before_forward() {
 }
 
 // No outputs: the Reducer then assumes that all parameters are used, and waits for their gradients.
-void ReducerPeer::before_backward() { reducer_->prepare_for_backward({}); }
+void ReducerBaseline::before_backward() { reducer_->prepare_for_backward({}); }
 
-std::vector<std::vector<std::size_t>> ReducerPeer::buckets() const {
+std::vector<std::vector<std::size_t>> ReducerBaseline::buckets() const {
   std::vector<std::vector<std::size_t>> buckets;
   for (const c10d::GradBucket& bucket : reducer_->get_grad_buckets(/*return_zero_tensors=*/false)) {
     std::vector<std::size_t>& indices = buckets.emplace_back();

@@ -1,4 +1,4 @@
-#include "ddp/peers/python_ddp_peer.h"
+#include "ddp/baselines/python_ddp_baseline.h"
 
 #include <ATen/ATen.h>
 
@@ -42,10 +42,10 @@ Buffer make_buffer(const std::vector<std::size_t>& indices,
   return buffer;
 }
 
-class PythonDdpPeer : public GradientSynchronizer {
+class PythonDdpBaseline : public GradientSynchronizer {
  public:
-  PythonDdpPeer(const std::vector<at::Tensor>& parameters, ProcessGroupPtr group,
-                const PythonDdpOptions& options)
+  PythonDdpBaseline(const std::vector<at::Tensor>& parameters, ProcessGroupPtr group,
+                    const PythonDdpOptions& options)
       : group_(std::move(group)), async_(options.async_reduction) {
     const at::NoGradGuard no_grad;
     for (const auto& indices : python_ddp_plan(parameters, options.buffer_elements)) {
@@ -123,10 +123,10 @@ std::vector<std::vector<std::size_t>> python_ddp_plan(const std::vector<at::Tens
   return plan;
 }
 
-std::unique_ptr<GradientSynchronizer> make_python_ddp_peer(
+std::unique_ptr<GradientSynchronizer> make_python_ddp_baseline(
     const std::vector<at::Tensor>& parameters, const ProcessGroupPtr& group,
     const PythonDdpOptions& options) {
-  return std::make_unique<PythonDdpPeer>(parameters, group, options);
+  return std::make_unique<PythonDdpBaseline>(parameters, group, options);
 }
 
 }  // namespace ddp

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "ddp/baselines/python_ddp_baseline.h"
+#include "ddp/baselines/reducer_baseline.h"
 #include "ddp/cluster/timed_model.h"
-#include "ddp/peers/python_ddp_peer.h"
-#include "ddp/peers/reducer_peer.h"
 #include "harness/checks.h"
 #include "harness/cluster_layers.h"
 #include "support/ranks.h"
@@ -26,18 +26,18 @@ struct Training {
 };
 
 StepTimes reducers_step(Training& training, bool as_view, Buckets& buckets) {
-  ReducerPeer peer(training.model.parameters(), {}, training.cluster.group(),
-                   {.first_bucket_bytes = kBytes,
-                    .cap_bytes = 2 * kBytes,
-                    .gradient_as_bucket_view = as_view,
-                    .rebuilt_from_the_start = true});
+  ReducerBaseline baseline(training.model.parameters(), {}, training.cluster.group(),
+                           {.first_bucket_bytes = kBytes,
+                            .cap_bytes = 2 * kBytes,
+                            .gradient_as_bucket_view = as_view,
+                            .rebuilt_from_the_start = true});
   StepTimes times;
   for (int step = 0; step < 3; ++step) {
-    times = training.model.step({.before_forward = [&] { peer.before_forward(); },
-                                 .before_backward = [&] { peer.before_backward(); },
+    times = training.model.step({.before_forward = [&] { baseline.before_forward(); },
+                                 .before_backward = [&] { baseline.before_backward(); },
                                  .finish = {}});
   }
-  buckets = peer.buckets();
+  buckets = baseline.buckets();
   return times;
 }
 
@@ -96,16 +96,16 @@ CHILD_TEST(PythonDdpPlan, RefusesWhatTheOriginalAssertsAgainst) {
 
 StepTimes python_ddps_step(bool async) {
   Training training;
-  const auto peer =
-      make_python_ddp_peer(training.model.parameters(), training.cluster.group(),
-                           {.buffer_elements = 2 * kElements, .async_reduction = async});
-  training.model.step(*peer);
-  return training.model.step(*peer);
+  const auto baseline =
+      make_python_ddp_baseline(training.model.parameters(), training.cluster.group(),
+                               {.buffer_elements = 2 * kElements, .async_reduction = async});
+  training.model.step(*baseline);
+  return training.model.step(*baseline);
 }
 
 // The buffers are layers 0 and 1, 2 and 3, and 4 alone. In the reverse order the last bucket would be
 // one layer.
-CHILD_TEST(PythonDdpPeer, ForwardOrderLeavesTheLargestForTheEnd) {
+CHILD_TEST(PythonDdpBaseline, ForwardOrderLeavesTheLargestForTheEnd) {
   const StepTimes async = python_ddps_step(true), sync = python_ddps_step(false);
   EXPECT_EQ(async.total_ns, kLayers * (kForward + kBackward) + cost_of(2 * kBytes));
   EXPECT_EQ(sync.total_ns,
@@ -114,15 +114,15 @@ CHILD_TEST(PythonDdpPeer, ForwardOrderLeavesTheLargestForTheEnd) {
   EXPECT_EQ(sync.collectives, 3);
 }
 
-TEST(PythonDdpPeer, AveragesTheGradients) {
+TEST(PythonDdpBaseline, AveragesTheGradients) {
   ddp::testing::run_worlds({1, 2, 3}, [](ddp::testing::Rank& rank) {
     for (const bool async : {true, false}) {
       std::vector<at::Tensor> weights(4);
       for (at::Tensor& weight : weights) {
         weight = at::ones({3, 2}).set_requires_grad(true);
       }
-      const auto peer = make_python_ddp_peer(weights, rank.group(),
-                                             {.buffer_elements = 12, .async_reduction = async});
+      const auto baseline = make_python_ddp_baseline(
+          weights, rank.group(), {.buffer_elements = 12, .async_reduction = async});
       for (int step = 1; step <= 2; ++step) {
         at::Tensor loss = at::zeros({});
         for (int i = 0; i < 4; ++i) {
@@ -130,7 +130,7 @@ TEST(PythonDdpPeer, AveragesTheGradients) {
           loss = loss + (weights[i] * (step * (10 * i + rank.rank()))).sum();
         }
         loss.backward();
-        peer->finish();
+        baseline->finish();
         for (int i = 0; i < 4; ++i) {
           const double mean = step * (10 * i + (rank.world_size() - 1) / 2.0);
           EXPECT_TRUE(at::allclose(weights[i].grad(), at::full({3, 2}, mean))) << weights[i].grad();

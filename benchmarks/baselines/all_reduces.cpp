@@ -1,4 +1,4 @@
-#include "peers/all_reduces.h"
+#include "baselines/all_reduces.h"
 
 #include <ATen/ATen.h>
 
@@ -7,12 +7,12 @@
 #include <cstdio>
 
 #include "05_ring_all_reduce/ring_all_reduce.h"
-#include "peers/butterfly.h"
+#include "baselines/butterfly.h"
 
 namespace ddp {
 namespace {
 
-// Two all-reduces in about log2 N steps of point-to-point messages, each of the whole tensor: peers
+// Two all-reduces in about log2 N steps of point-to-point messages, each of the whole tensor: baselines
 // of stage 05's ring, which needs 2(N-1) steps with an N-th of it. N is the world size, which may
 // be any; a message of all S bytes takes alpha + S beta. Source: Thakur, Rabenseifner, Gropp,
 // "Optimization of Collective Communication Operations in MPICH", 2005.

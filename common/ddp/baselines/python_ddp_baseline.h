@@ -29,11 +29,11 @@ struct PythonDdpOptions {
   bool async_reduction = true;
 };
 
-/// A peer of stage 03: a port of PythonDDP, as in PyTorch's benchmarks/distributed/ddp/compare,
+/// A baseline of stage 03: a port of PythonDDP, as in PyTorch's benchmarks/distributed/ddp/compare,
 /// whose measurements were published. Gradients are copied into their buffer, divided there, and
 /// copied out of it in finish(), the original's all_reduce_grads(). Like the original it broadcasts
 /// nothing, and every parameter must get a gradient in every backward.
-std::unique_ptr<GradientSynchronizer> make_python_ddp_peer(
+std::unique_ptr<GradientSynchronizer> make_python_ddp_baseline(
     const std::vector<at::Tensor>& parameters, const ProcessGroupPtr& group,
     const PythonDdpOptions& options = {});
 

@@ -1,4 +1,4 @@
-#include "peers/batch_norms.h"
+#include "baselines/batch_norms.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -221,11 +221,11 @@ class Function : public torch::autograd::Function<Function> {
   }
 };
 
-class SyncBatchNormPeer : public BatchNorm {
+class SyncBatchNormBaseline : public BatchNorm {
  public:
-  SyncBatchNormPeer(const BatchNormOptions& options, ProcessGroupPtr group)
+  SyncBatchNormBaseline(const BatchNormOptions& options, ProcessGroupPtr group)
       : BatchNorm(options), group_(std::move(group)) {
-    TORCH_CHECK(group_, "make_sync_batch_norm_peer: the process group is null");
+    TORCH_CHECK(group_, "make_sync_batch_norm_baseline: the process group is null");
   }
 
   at::Tensor forward(const at::Tensor& input) override {
@@ -253,9 +253,9 @@ class SyncBatchNormPeer : public BatchNorm {
 
 }  // namespace
 
-std::shared_ptr<BatchNorm> make_sync_batch_norm_peer(const BatchNormOptions& options,
-                                                     ProcessGroupPtr group) {
-  return std::make_shared<SyncBatchNormPeer>(options, std::move(group));
+std::shared_ptr<BatchNorm> make_sync_batch_norm_baseline(const BatchNormOptions& options,
+                                                         ProcessGroupPtr group) {
+  return std::make_shared<SyncBatchNormBaseline>(options, std::move(group));
 }
 
 namespace {
@@ -279,8 +279,8 @@ std::shared_ptr<BatchNorm> make_batch_norm(const std::string& name, const BatchN
   if (name == kStageBatchNorm) {
     return make_sync_batch_norm(options, group);
   }
-  if (name == kPeerBatchNorm) {
-    return make_sync_batch_norm_peer(options, group);
+  if (name == kBaselineBatchNorm) {
+    return make_sync_batch_norm_baseline(options, group);
   }
   TORCH_CHECK_VALUE(name == kLocalBatchNorm, "there is no batch normalization \"", name, "\"");
   return std::make_shared<LocalBatchNorm>(options);

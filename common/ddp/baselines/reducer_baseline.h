@@ -16,7 +16,7 @@ class Reducer;
 namespace ddp {
 
 /// The defaults are those of PyTorch's DistributedDataParallel, except broadcast_buffers.
-struct ReducerPeerOptions {
+struct ReducerBaselineOptions {
   /// A bucket is full once it holds at least `cap_bytes`; the first one of a step only needs
   /// `first_bucket_bytes`, so that communication begins early.
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
@@ -34,30 +34,30 @@ struct ReducerPeerOptions {
   bool rebuilt_from_the_start = false;
 };
 
-/// The peer of stages 01-03: libtorch's own gradient synchronizer, c10d::Reducer, driven as
+/// The baseline of stages 01-03: libtorch's own gradient synchronizer, c10d::Reducer, driven as
 /// DistributedDataParallel drives it (Li et al., "PyTorch Distributed: Experiences on Accelerating
 /// Data Parallel Training", 2020).
 ///
 /// A training step of one rank:
 ///
-///     peer.before_forward();
+///     baseline.before_forward();
 ///     loss = mean loss over this rank's shard of the batch
-///     peer.before_backward();
+///     baseline.before_backward();
 ///     loss.backward();            // when it returns, every gradient is the mean over the ranks
 ///     optimizer.step();
 ///
-/// Every trainable parameter must get a gradient in every backward, on all ranks: the peer does not
+/// Every trainable parameter must get a gradient in every backward, on all ranks: the baseline does not
 /// look for unused ones, and the step after one without them throws c10::Error.
-class ReducerPeer {
+class ReducerBaseline {
  public:
   /// Collective: broadcasts rank 0's parameters and buffers, bit for bit. `parameters` may contain
   /// duplicates (tied weights), which count once, and frozen parameters, which are not reduced.
   /// Throws c10::Error if libtorch's Reducer rejects them.
-  ReducerPeer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
-              const ProcessGroupPtr& group, const ReducerPeerOptions& options = {});
-  ReducerPeer(const ReducerPeer&) = delete;
-  ReducerPeer& operator=(const ReducerPeer&) = delete;
-  ~ReducerPeer();
+  ReducerBaseline(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
+                  const ProcessGroupPtr& group, const ReducerBaselineOptions& options = {});
+  ReducerBaseline(const ReducerBaseline&) = delete;
+  ReducerBaseline& operator=(const ReducerBaseline&) = delete;
+  ~ReducerBaseline();
 
   /// Collective in the second step, which rebuilds the buckets in the order in which gradients
   /// became ready on rank 0 in the first step; with broadcast_buffers in every step.

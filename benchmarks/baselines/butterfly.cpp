@@ -1,4 +1,4 @@
-#include "peers/butterfly.h"
+#include "baselines/butterfly.h"
 
 #include <ATen/ATen.h>
 

@@ -1,6 +1,6 @@
 // The all-reduces that stage 05's ring is compared with: results, and times as their headers say.
 //
-// The peer of stage 04 computes batch normalization over the batches of all ranks, and sends what
+// The baseline of stage 04 computes batch normalization over the batches of all ranks, and sends what
 // torch.nn.SyncBatchNorm sends. On the CPU and, with --device cuda, with the native operators.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,9 +10,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "baselines/all_reduces.h"
+#include "baselines/batch_norms.h"
 #include "ddp/simulation/virtual_time.h"
-#include "peers/all_reduces.h"
-#include "peers/batch_norms.h"
 #include "support/compare.h"
 #include "support/ranks.h"
 #include "support/settings.h"
@@ -159,7 +159,7 @@ struct Case {
   at::ScalarType dtype = at::kDouble;
   bool affine = true;
   bool channels_last = false;
-  const char* peer = kPeerBatchNorm;
+  const char* baseline = kBaselineBatchNorm;
 };
 
 double tolerance_of(at::ScalarType dtype) {
@@ -215,11 +215,11 @@ class Oracle {
   const Case case_;
 };
 
-std::shared_ptr<BatchNorm> make_peer(const BatchNormOptions& options, Rank& rank,
-                                     const char* name = kPeerBatchNorm) {
-  auto peer = make_batch_norm(name, options, rank.group());
-  peer->to(testing::settings().device);
-  return peer;
+std::shared_ptr<BatchNorm> make_baseline(const BatchNormOptions& options, Rank& rank,
+                                         const char* name = kBaselineBatchNorm) {
+  auto baseline = make_batch_norm(name, options, rank.group());
+  baseline->to(testing::settings().device);
+  return baseline;
 }
 
 // `terms`: as many of about 1 were added up, which may leave less than one of them.
@@ -238,16 +238,17 @@ at::Tensor sum_over_ranks(const at::Tensor& gradient, const at::Tensor& like, Ra
 // One step of training, compared with the oracle.
 void expect_oracles(Rank& rank, const Case& each) {
   const Oracle oracle(each);
-  const auto peer = make_peer({.num_features = kChannels, .affine = each.affine}, rank, each.peer);
+  const auto baseline =
+      make_baseline({.num_features = kChannels, .affine = each.affine}, rank, each.baseline);
   if (each.affine) {
-    peer->weight.detach().copy_(oracle.weight.detach());
-    peer->bias.detach().copy_(oracle.bias.detach());
+    baseline->weight.detach().copy_(oracle.weight.detach());
+    baseline->bias.detach().copy_(oracle.bias.detach());
   }
   if (each.dtype == at::kDouble) {
-    peer->to(at::kDouble);
+    baseline->to(at::kDouble);
   }
   const at::Tensor input = oracle.shard(oracle.input, rank.rank()).set_requires_grad(true);
-  const at::Tensor output = peer->forward(input);
+  const at::Tensor output = baseline->forward(input);
   EXPECT_EQ(output.scalar_type(), each.dtype);
   output.backward(oracle.shard(oracle.gradient, rank.rank()));
   const auto own_part = [&](const at::Tensor& whole) {
@@ -260,16 +261,17 @@ void expect_oracles(Rank& rank, const Case& each) {
   if (each.affine) {
     const std::int64_t terms = oracle.input.numel() / kChannels;
     expect_near("the weight's gradient",
-                sum_over_ranks(peer->weight.grad(), peer->weight.detach(), rank),
+                sum_over_ranks(baseline->weight.grad(), baseline->weight.detach(), rank),
                 oracle.weight.grad(), each, terms);
-    expect_near("the bias's gradient", sum_over_ranks(peer->bias.grad(), peer->bias.detach(), rank),
+    expect_near("the bias's gradient",
+                sum_over_ranks(baseline->bias.grad(), baseline->bias.detach(), rank),
                 oracle.bias.grad(), each, terms);
   }
-  expect_near("running_mean", peer->running_mean, oracle.running_mean, each);
-  expect_near("running_var", peer->running_var, oracle.running_var, each);
+  expect_near("running_mean", baseline->running_mean, oracle.running_mean, each);
+  expect_near("running_var", baseline->running_var, oracle.running_var, each);
 }
 
-TEST(SyncBatchNormPeer, EqualsBatchNormOverTheConcatenatedBatch) {
+TEST(SyncBatchNormBaseline, EqualsBatchNormOverTheConcatenatedBatch) {
   testing::run_worlds({1, 2, 3, 4}, [](Rank& rank) {
     for (at::ScalarType dtype : {at::kDouble, at::kFloat}) {
       for (bool affine : {true, false}) {
@@ -285,7 +287,7 @@ TEST(SyncBatchNormPeer, EqualsBatchNormOverTheConcatenatedBatch) {
   });
 }
 
-TEST(SyncBatchNormPeer, TakesChannelsLastAndLowPrecision) {
+TEST(SyncBatchNormBaseline, TakesChannelsLastAndLowPrecision) {
   testing::run_worlds({1, 2, 3}, [](Rank& rank) {
     const std::vector<std::int64_t> shards = uneven_shards(rank.world_size());
     expect_oracles(rank, {.shards = shards, .positions = {4, 3}, .channels_last = true});
@@ -295,7 +297,7 @@ TEST(SyncBatchNormPeer, TakesChannelsLastAndLowPrecision) {
   });
 }
 
-TEST(SyncBatchNormPeer, ARankWithoutSamplesTakesPart) {
+TEST(SyncBatchNormBaseline, ARankWithoutSamplesTakesPart) {
   testing::run_worlds({2, 3, 4}, [](Rank& rank) {
     std::vector<std::int64_t> shards = uneven_shards(rank.world_size());
     shards[0] = 0;
@@ -304,20 +306,20 @@ TEST(SyncBatchNormPeer, ARankWithoutSamplesTakesPart) {
   });
 }
 
-TEST(SyncBatchNormPeer, MomentumIsANumberOrACumulativeAverage) {
+TEST(SyncBatchNormBaseline, MomentumIsANumberOrACumulativeAverage) {
   testing::run_worlds({1, 2}, [](Rank& rank) {
     for (std::optional<double> momentum : {std::optional(0.25), std::optional<double>()}) {
-      const auto peer = make_peer({.num_features = kChannels, .momentum = momentum}, rank);
+      const auto baseline = make_baseline({.num_features = kChannels, .momentum = momentum}, rank);
       at::Tensor expected = at::zeros({kChannels}, at::kDouble);
       for (int step = 1; step <= 3; ++step) {
         const at::Tensor batch = random({4 * rank.world_size(), kChannels}, step) + step;
-        peer->forward(batch.narrow(0, 4 * rank.rank(), 4)
-                          .to(at::device(testing::settings().device).dtype(at::kFloat)));
+        baseline->forward(batch.narrow(0, 4 * rank.rank(), 4)
+                              .to(at::device(testing::settings().device).dtype(at::kFloat)));
         expected = expected.lerp(batch.mean(0), momentum.value_or(1.0 / step));
       }
-      expect_near("running_mean", peer->running_mean, expected,
+      expect_near("running_mean", baseline->running_mean, expected,
                   {.shards = {}, .dtype = at::kFloat});
-      EXPECT_EQ(peer->num_batches_tracked.item<std::int64_t>(), 3);
+      EXPECT_EQ(baseline->num_batches_tracked.item<std::int64_t>(), 3);
     }
   });
 }
@@ -330,12 +332,12 @@ std::vector<std::int64_t> elements_sent(const Evidence& evidence) {
   return elements;
 }
 
-TEST(SyncBatchNormPeer, CommunicatesOnceEachWay) {
+TEST(SyncBatchNormBaseline, CommunicatesOnceEachWay) {
   for (const bool input_needs_gradient : {true, false}) {
     const Evidence evidence = testing::run_ranks({.ranks = 4}, [&](Rank& rank) {
-      const auto peer = make_peer({.num_features = kChannels}, rank);
+      const auto baseline = make_baseline({.num_features = kChannels}, rank);
       const at::Tensor input = at::rand({3, kChannels}, testing::settings().device);
-      peer->forward(input.set_requires_grad(input_needs_gradient)).sum().backward();
+      baseline->forward(input.set_requires_grad(input_needs_gradient)).sum().backward();
     });
     std::vector<std::int64_t> expected = {2 * kChannels + 1};
     if (input_needs_gradient) {
@@ -345,29 +347,30 @@ TEST(SyncBatchNormPeer, CommunicatesOnceEachWay) {
   }
 }
 
-TEST(SyncBatchNormPeer, EvaluationUsesRunningStatisticsAndCommunicatesNothing) {
+TEST(SyncBatchNormBaseline, EvaluationUsesRunningStatisticsAndCommunicatesNothing) {
   const Evidence evidence = testing::run_ranks({}, [](Rank& rank) {
     const at::Tensor input = at::rand({3, kChannels}, testing::settings().device) + rank.rank();
     for (bool track : {true, false}) {
-      const auto peer = make_peer({.num_features = kChannels, .track_running_stats = track}, rank);
-      peer->forward(input);
-      peer->eval();
-      const at::Tensor expected =
-          at::batch_norm(input, peer->weight, peer->bias, peer->running_mean, peer->running_var,
-                         /*training=*/!track, /*momentum=*/0, kEps, /*cudnn_enabled=*/true);
-      EXPECT_TRUE(testing::is_bitwise_equal({.name = "the output"}, peer->forward(input).detach(),
-                                            expected.detach()));
+      const auto baseline =
+          make_baseline({.num_features = kChannels, .track_running_stats = track}, rank);
+      baseline->forward(input);
+      baseline->eval();
+      const at::Tensor expected = at::batch_norm(
+          input, baseline->weight, baseline->bias, baseline->running_mean, baseline->running_var,
+          /*training=*/!track, /*momentum=*/0, kEps, /*cudnn_enabled=*/true);
+      EXPECT_TRUE(testing::is_bitwise_equal({.name = "the output"},
+                                            baseline->forward(input).detach(), expected.detach()));
       if (track) {
-        EXPECT_EQ(peer->num_batches_tracked.item<std::int64_t>(), 1);
+        EXPECT_EQ(baseline->num_batches_tracked.item<std::int64_t>(), 1);
       }
     }
   });
   EXPECT_EQ(testing::launches_of(evidence, 0).size(), 2);  // of training
 }
 
-TEST(SyncBatchNormPeer, RefusesANullGroup) {
+TEST(SyncBatchNormBaseline, RefusesANullGroup) {
   testing::in_child([] {
-    EXPECT_THROW(make_sync_batch_norm_peer({.num_features = kChannels}, nullptr), c10::Error);
+    EXPECT_THROW(make_sync_batch_norm_baseline({.num_features = kChannels}, nullptr), c10::Error);
   });
 }
 

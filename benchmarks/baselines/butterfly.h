@@ -6,7 +6,7 @@
 
 namespace ddp {
 
-/// All-reduce in two steps in which every rank talks to every other one, the peer of stage 05's
+/// All-reduce in two steps in which every rank talks to every other one, the baseline of stage 05's
 /// ring: each rank gathers its own chunk of the balanced split from all others, adds
 /// (reduce-scatter), and sends the result to all others (all-gather). Fewer steps than the ring (2
 /// instead of 2(N-1)), the same bytes per rank, but N-1 messages per rank at a time, through every

@@ -16,7 +16,7 @@ constexpr const char* kBatchNormStage = "04_sync_batch_norm";
 /// The code of stage 04, whose library must be loaded.
 constexpr const char* kStageBatchNorm = "stage";
 /// The port of torch.nn.SyncBatchNorm.
-constexpr const char* kPeerBatchNorm = "peer";
+constexpr const char* kBaselineBatchNorm = "baseline";
 /// libtorch's at::native_batch_norm over this rank's own batch: it does less than the others, and
 /// communicates nothing.
 constexpr const char* kLocalBatchNorm = "local";
@@ -26,7 +26,7 @@ constexpr const char* kLocalBatchNorm = "local";
 std::shared_ptr<BatchNorm> make_batch_norm(const std::string& name, const BatchNormOptions& options,
                                            const ProcessGroupPtr& group);
 
-/// The peer of stage 04: what PyTorch's torch.nn.SyncBatchNorm does, in C++ (after PyTorch's
+/// The baseline of stage 04: what PyTorch's torch.nn.SyncBatchNorm does, in C++ (after PyTorch's
 /// torch/nn/modules/_functions.py, class SyncBatchNorm, and torch/nn/modules/batchnorm.py).
 ///
 /// Forward in training: each rank's mean, inverse standard deviation and count, 2C + 1 numbers, are
@@ -41,7 +41,7 @@ std::shared_ptr<BatchNorm> make_batch_norm(const std::string& name, const BatchN
 /// Unlike in the stage, a global count of 1 or less is no error: its variance is infinite or NaN.
 ///
 /// Throws c10::Error as BatchNorm does, and for a null group.
-std::shared_ptr<BatchNorm> make_sync_batch_norm_peer(const BatchNormOptions& options,
-                                                     ProcessGroupPtr group);
+std::shared_ptr<BatchNorm> make_sync_batch_norm_baseline(const BatchNormOptions& options,
+                                                         ProcessGroupPtr group);
 
 }  // namespace ddp
