@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 #include "ddp/simulation/timeline.h"
 #include "harness/result.h"
 

@@ -10,7 +10,7 @@
 
 #include "ddp/backends/cuda.h"
 #include "ddp/meters/whole_file.h"
-#include "ddp/ranks/environment.h"
+#include "ddp/launching/environment.h"
 #include "harness/command_line.h"
 
 namespace ddp {

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "ddp/ranks/environment.h"
+#include "ddp/launching/environment.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
 #include "harness/benchmark.h"

@@ -11,7 +11,7 @@
 #include <limits>
 #include <sstream>
 
-#include "ddp/ranks/environment.h"
+#include "ddp/launching/environment.h"
 #include "harness/command_line.h"
 #include "models/resnet.h"
 #include "models/small_models.h"

@@ -9,7 +9,7 @@
 #include "ddp/backends/tensor_names.h"
 #include "ddp/backends/worker_queue.h"
 #include "ddp/meters/statistics.h"
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 #include "harness/checks.h"
 #include "support/ranks.h"
 

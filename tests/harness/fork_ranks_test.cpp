@@ -19,7 +19,7 @@
 #include <iostream>
 #include <thread>
 
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 #include "ddp/ranks/rank_output.h"
 #include "harness/checks.h"
 #include "support/ranks.h"

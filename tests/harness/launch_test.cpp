@@ -1,6 +1,6 @@
 // launch() on this machine without a launcher, on which cores ranks run, and what launchers set; test_launch.py
 // tests launchers.
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include <map>
 
 #include "ddp/collectives.h"
-#include "ddp/ranks/environment.h"
-#include "ddp/ranks/meeting.h"
+#include "ddp/launching/environment.h"
+#include "ddp/launching/meeting.h"
 #include "ddp/ranks/stage_library.h"
 #include "harness/checks.h"
 #include "support/ranks.h"

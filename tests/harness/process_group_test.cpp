@@ -1,6 +1,6 @@
 // Process groups over each backend: our helpers, c10d's own calls, and c10d::Reducer. What needs a GPU runs if
 // there is one, and otherwise is skipped and says why.
-#include "ddp/ranks/process_group.h"
+#include "ddp/launching/process_group.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "ddp/baselines/reducer_baseline.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/device_timer.h"
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 #include "ddp/shm/shm_backend.h"
 #include "harness/checks.h"
 #include "support/ranks.h"

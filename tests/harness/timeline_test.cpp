@@ -13,7 +13,7 @@
 #include <set>
 
 #include "ddp/backends/limited_link.h"
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 #include "harness/checks.h"
 #include "support/ranks.h"
 #include "support/temporary_folder.h"

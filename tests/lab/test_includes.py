@@ -14,7 +14,7 @@ import pytest
 from tools.setup.toolchain import ROOT
 
 # The layers of common/ddp from the bottom up: each may include those before it.
-LAYERS = ("", "/meters", "/ranks", "/backends", "/shm", "/referee", "/simulation", "/cluster")
+LAYERS = ("", "/meters", "/ranks", "/launching", "/backends", "/shm", "/referee", "/simulation", "/cluster")
 PUBLIC, COMMON, CONTRACTS, SUPPORT = "common/ddp/*", "common/ddp/**", "assignments/**", "tests/support/*"
 SHARED = ("benchmarks/harness/*", "benchmarks/models/**", "benchmarks/baselines/*")
 # A folder, and the files that its own may include besides one another; the first row that fits counts. {stage} is the

@@ -8,7 +8,7 @@
 #include "ddp/backends/limited_link.h"
 #include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 #include "support/grading.h"
 #include "support/run_output.h"
 #include "support/settings.h"

@@ -6,7 +6,7 @@
 
 #include "ddp/network_model.h"
 #include "ddp/ranks/fork_ranks.h"
-#include "ddp/ranks/process_group.h"
+#include "ddp/launching/process_group.h"
 
 namespace ddp::testing {
 

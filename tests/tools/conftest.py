@@ -104,7 +104,7 @@ for target in targets:
         shutil.copy(root / "build/bin" / target, build / "bin")
     if target.startswith("tests_") and (root / "common_is_broken").exists():
         print("[1/2] Building CXX object ddp.cpp.o")
-        print(f"{{root}}/common/ddp/ranks/launch.cpp:7:1: error: expected ';'", file=sys.stderr)
+        print(f"{{root}}/common/ddp/launching/launch.cpp:7:1: error: expected ';'", file=sys.stderr)
         broken = True
     elif target == "ddp":
         while (root / "build_waits").exists():

@@ -203,7 +203,7 @@ def test_what_is_not_the_students_fault(lab: Lab) -> None:
     assert f"The disk is full at {lab.root}/build. Free some space" in said and "compile" not in said
     lab.write("common_is_broken", "")
     said = lab.grade(ALL_PASS, code=3)
-    assert "not your stage's fault.\n\ncommon/ddp/ranks/launch.cpp:7:1: error: expected ';'" in said
+    assert "not your stage's fault.\n\ncommon/ddp/launching/launch.cpp:7:1: error: expected ';'" in said
     (lab.root / "build/toolchain.json").unlink()
     assert lab.tool("grade").stderr == "The lab is not set up here. Run: make setup\n"
 

@@ -263,7 +263,7 @@ def sandbox_for(built: list[StageReport], builder: Builder, report: Report, term
 # ranks on one machine, under their referee. So all ranks first run one step of each stage together
 # (build/bin/all_stages), by Gloo, and compare its values with those of one process; then rank 0 grades, as without a
 # launcher, and the others have done their part.
-# How a rank is told its number, and how many there are: common/ddp/ranks/environment.cpp reads the same, and the rest.
+# How a rank is told its number, and how many there are: common/ddp/launching/environment.cpp reads the same, and the rest.
 LAUNCHERS = {
     "RANK": "WORLD_SIZE",
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",

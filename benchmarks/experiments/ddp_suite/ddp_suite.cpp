@@ -14,7 +14,7 @@
 
 #include "ddp/backends/cuda.h"
 #include "ddp/meters/whole_file.h"
-#include "ddp/ranks/environment.h"
+#include "ddp/launching/environment.h"
 #include "experiments/ddp_suite/suite.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"

@@ -10,7 +10,7 @@
 #include <cstdio>
 
 #include "ddp/meters/statistics.h"
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 #include "harness/command_line.h"
 
 namespace {

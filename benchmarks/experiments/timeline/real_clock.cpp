@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 #include "ddp/simulation/timeline.h"
 #include "experiments/timeline/timeline.h"
 #include "harness/variants.h"

@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "ddp/ranks/process_group.h"
+#include "ddp/launching/process_group.h"
 
 namespace ddp {
 

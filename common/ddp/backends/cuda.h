@@ -5,8 +5,8 @@
 #include <chrono>
 #include <string>
 
-#include "ddp/ranks/launch.h"
-#include "ddp/ranks/process_group.h"
+#include "ddp/launching/launch.h"
+#include "ddp/launching/process_group.h"
 
 namespace ddp {
 

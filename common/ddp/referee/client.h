@@ -10,7 +10,7 @@
 
 #include "ddp/backends/tensor_names.h"
 #include "ddp/backends/worker_queue.h"
-#include "ddp/ranks/process_group.h"
+#include "ddp/launching/process_group.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/recorder.h"
 

@@ -20,7 +20,7 @@
 #include "ddp/backends/worker_queue.h"
 #include "ddp/ranks/bell.h"
 #include "ddp/ranks/file_descriptor.h"
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 
 namespace ddp {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 
 namespace ddp {
 

@@ -12,7 +12,7 @@
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/collectives.h"
 #include "ddp/meters/whole_file.h"
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "ddp/ranks/process_group.h"
+#include "ddp/launching/process_group.h"
 
 #include <sched.h>
 

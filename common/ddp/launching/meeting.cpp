@@ -1,4 +1,4 @@
-#include "ddp/ranks/meeting.h"
+#include "ddp/launching/meeting.h"
 
 #include <c10/util/Exception.h>
 #include <ifaddrs.h>

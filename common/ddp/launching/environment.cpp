@@ -1,4 +1,4 @@
-#include "ddp/ranks/environment.h"
+#include "ddp/launching/environment.h"
 
 #include <c10/util/Exception.h>
 #include <unistd.h>

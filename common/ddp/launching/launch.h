@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "ddp/ranks/fork_ranks.h"
-#include "ddp/ranks/process_group.h"
+#include "ddp/launching/process_group.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "ddp/ranks/launch.h"
+#include "ddp/launching/launch.h"
 
 #include <ATen/Parallel.h>
 #include <sched.h>
@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "ddp/ranks/environment.h"
-#include "ddp/ranks/meeting.h"
+#include "ddp/launching/environment.h"
+#include "ddp/launching/meeting.h"
 
 namespace ddp {
 

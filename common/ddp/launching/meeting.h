@@ -3,9 +3,9 @@
 #include <chrono>
 #include <string>
 
-#include "ddp/ranks/environment.h"
+#include "ddp/launching/environment.h"
 #include "ddp/ranks/fork_ranks.h"
-#include "ddp/ranks/process_group.h"
+#include "ddp/launching/process_group.h"
 
 // How ranks that a launcher has started, each on some machine, find each other.
 
