@@ -18,7 +18,7 @@
 #include "ddp/launching/launch.h"
 #include "ddp/ranks/stage_library.h"
 #include "ddp/shm/shm_backend.h"
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 #include "harness/result.h"
 
 namespace ddp {

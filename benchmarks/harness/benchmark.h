@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddp/launching/launch.h"
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 #include "harness/result.h"
 
 namespace CLI {

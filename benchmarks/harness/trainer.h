@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ddp/model.h"
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 #include "harness/benchmark.h"
 #include "harness/interleaved.h"
 #include "harness/variants.h"

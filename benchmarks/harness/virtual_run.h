@@ -5,7 +5,7 @@
 #include "ddp/network_model.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "harness/benchmark.h"
 
 namespace ddp {

@@ -1,7 +1,7 @@
 """Draws a training step: computing and communication of each rank, one variant below the other.
 
 Reads result files of the benchmark timeline, and the Chrome trace that each of them names
-(common/ddp/simulation/timeline.h); draws one figure for each.
+(common/ddp/timeline/timeline.h); draws one figure for each.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/meters/statistics.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "scenarios.h"
 #include "support/chain.h"
 #include "support/grading.h"

@@ -9,7 +9,7 @@
 #include "ddp/baselines/reducer_baseline.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/referee/client.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "scenarios.h"
 #include "support/chain.h"
 #include "support/grading.h"

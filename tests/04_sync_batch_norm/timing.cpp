@@ -8,7 +8,7 @@
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "scenarios.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"

@@ -6,7 +6,7 @@
 #include "claims.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/referee/client.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "scenarios.h"
 #include "support/calls.h"
 #include "support/grading.h"

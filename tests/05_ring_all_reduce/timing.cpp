@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "claims.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 
 // How long a call takes, in virtual nanoseconds: exact, and the same on every machine.
 

@@ -1,5 +1,5 @@
 #include "claims.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "scenarios.h"
 #include "support/chain.h"
 #include "support/grading.h"

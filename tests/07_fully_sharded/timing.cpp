@@ -2,7 +2,7 @@
 #include <map>
 
 #include "claims.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "support/chain.h"
 #include "support/grading.h"
 

@@ -12,7 +12,7 @@
 
 #include "baselines/all_reduces.h"
 #include "baselines/batch_norms.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "support/compare.h"
 #include "support/ranks.h"
 #include "support/settings.h"

@@ -8,8 +8,8 @@
 
 #include "baselines/all_reduces.h"
 #include "ddp/ranks/stage_library.h"
-#include "ddp/simulation/simulated_compute.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/timeline/simulated_compute.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "harness/on_cluster.h"
 #include "support/ranks.h"
 

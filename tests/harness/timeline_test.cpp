@@ -1,5 +1,5 @@
 // Timelines: a span covers what happened, and viewers can open the file.
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Virtual time: what ranks did, priced and drawn for a network.
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
-#include "ddp/simulation/simulated_compute.h"
+#include "ddp/timeline/simulated_compute.h"
 #include "harness/checks.h"
 #include "support/ranks.h"
 

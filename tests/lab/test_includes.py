@@ -14,7 +14,7 @@ import pytest
 from tools.setup.toolchain import ROOT
 
 # The layers of common/ddp from the bottom up: each may include those before it.
-LAYERS = ("", "/meters", "/ranks", "/launching", "/backends", "/shm", "/referee", "/simulation", "/cluster")
+LAYERS = ("", "/meters", "/ranks", "/launching", "/backends", "/shm", "/referee", "/timeline", "/virtual_time", "/cluster")
 PUBLIC, COMMON, CONTRACTS, SUPPORT = "common/ddp/*", "common/ddp/**", "assignments/**", "tests/support/*"
 SHARED = ("benchmarks/harness/*", "benchmarks/models/**", "benchmarks/baselines/*")
 # A folder, and the files that its own may include besides one another; the first row that fits counts. {stage} is the
@@ -79,7 +79,7 @@ def test_cpp_keeps_the_table() -> None:
     ("user", "used"),
     [
         ("common/ddp/a.h", "common/ddp/meters/b.h"),
-        ("common/ddp/referee/a.cpp", "common/ddp/simulation/b.h"),
+        ("common/ddp/referee/a.cpp", "common/ddp/virtual_time/b.h"),
         ("common/ddp/a.cpp", "assignments/01_x/b.h"),
         ("assignments/02_y/a.cpp", "assignments/01_x/b.h"),
         ("solutions/02_y/a.cpp", "assignments/01_x/b.h"),

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "support/training_evidence.h"
 
 // How long steps take by the contract, in virtual time: what layers of several sizes cost, the networks

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddp/referee/evidence.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 
 // What is wrong in the evidence of a scenario.
 

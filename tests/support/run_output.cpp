@@ -4,8 +4,8 @@
 #include <iostream>
 #include <regex>
 
-#include "ddp/simulation/timeline.h"
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/timeline/timeline.h"
+#include "ddp/virtual_time/virtual_time.h"
 #include "support/chain.h"
 #include "support/settings.h"
 

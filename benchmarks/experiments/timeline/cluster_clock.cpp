@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 #include "experiments/timeline/timeline.h"
 #include "harness/on_cluster.h"
 #include "models/profiles/hardware.h"

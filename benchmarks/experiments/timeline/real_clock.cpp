@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "ddp/launching/launch.h"
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 #include "experiments/timeline/timeline.h"
 #include "harness/variants.h"
 

@@ -8,8 +8,8 @@
 
 #include "ddp/model.h"
 #include "ddp/network_model.h"
-#include "ddp/simulation/simulated_compute.h"
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/simulated_compute.h"
+#include "ddp/timeline/timeline.h"
 #include "harness/benchmark.h"
 #include "harness/result.h"
 #include "harness/trainer.h"

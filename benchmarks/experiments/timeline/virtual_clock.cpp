@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 #include "experiments/timeline/timeline.h"
 #include "harness/variants.h"
 #include "harness/virtual_run.h"

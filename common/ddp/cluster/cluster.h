@@ -16,7 +16,7 @@
 #include "ddp/cluster/hardware.h"
 #include "ddp/cluster/operators.h"
 #include "ddp/collectives.h"
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 
 namespace ddp::cluster {
 

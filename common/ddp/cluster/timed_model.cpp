@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ddp/cluster/operators.h"
-#include "ddp/simulation/simulated_compute.h"
+#include "ddp/timeline/simulated_compute.h"
 
 namespace ddp::cluster {
 

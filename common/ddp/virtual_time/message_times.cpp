@@ -1,4 +1,4 @@
-#include "ddp/simulation/message_times.h"
+#include "ddp/virtual_time/message_times.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "ddp/simulation/timeline.h"
+#include "ddp/timeline/timeline.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "ddp/simulation/virtual_time.h"
+#include "ddp/virtual_time/virtual_time.h"
 
 #include <algorithm>
 #include <utility>
