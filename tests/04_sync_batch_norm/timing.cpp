@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "claims.h"
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/virtual_time/virtual_time.h"

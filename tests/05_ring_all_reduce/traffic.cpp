@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "claims.h"
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/balanced_split.h"
 
 // What a rank sends, and to whom; and that it does not touch data in flight.

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 
 namespace ddp::testing {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/meters/device_timer.h"
 
 namespace ddp {

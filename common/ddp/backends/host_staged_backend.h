@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 
 namespace ddp {
 

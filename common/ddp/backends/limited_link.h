@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/backends/worker_queue.h"
 #include "ddp/network_model.h"
 

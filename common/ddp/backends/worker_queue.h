@@ -8,7 +8,7 @@
 #include <thread>
 #include <tuple>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 
 namespace ddp {
 

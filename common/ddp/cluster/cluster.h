@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/cluster/clocks.h"
 #include "ddp/cluster/hardware.h"
 #include "ddp/cluster/operators.h"

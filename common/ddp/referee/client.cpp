@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/backends/tensor_names.h"
 #include "ddp/ranks/exceptions.h"
 #include "ddp/referee/access_watch.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/backends/tensor_names.h"
 #include "ddp/ranks/stage_library.h"
 #include "ddp/referee/access_watch.h"

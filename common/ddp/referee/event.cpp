@@ -1,6 +1,6 @@
 #include "ddp/referee/event.h"
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/libtorch_versions.h"
 
 namespace ddp {

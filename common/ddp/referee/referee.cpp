@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/exchange.h"
 

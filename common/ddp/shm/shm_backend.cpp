@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/backends/worker_queue.h"
 #include "ddp/ranks/bell.h"
 #include "ddp/ranks/file_descriptor.h"

@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/collectives.h"
 #include "ddp/meters/whole_file.h"
 #include "ddp/launching/launch.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 #include "ddp/backends/tensor_names.h"
 #include "ddp/ranks/fork_ranks.h"
 

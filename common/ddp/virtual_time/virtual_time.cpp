@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 
 namespace ddp {
 

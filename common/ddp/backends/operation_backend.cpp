@@ -1,4 +1,4 @@
-#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/operation_backend.h"
 
 #include <type_traits>
 #include <utility>
