@@ -13,8 +13,8 @@
 #include "ddp/cluster/timed_model.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/ranks/stage_library.h"
-#include "harness/on_cluster.h"
-#include "harness/variants.h"
+#include "measuring/on_cluster.h"
+#include "measuring/variants.h"
 #include "support/ranks.h"
 
 namespace ddp {

@@ -10,7 +10,7 @@
 #include "ddp/ranks/stage_library.h"
 #include "ddp/timeline/simulated_compute.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "harness/on_cluster.h"
+#include "measuring/on_cluster.h"
 #include "support/ranks.h"
 
 namespace ddp {

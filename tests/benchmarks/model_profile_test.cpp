@@ -13,7 +13,7 @@
 #include <map>
 
 #include "ddp/gradient_hooks.h"
-#include "harness/on_cluster.h"
+#include "measuring/on_cluster.h"
 #include "models/profiles/hardware.h"
 #include "support/ranks.h"
 #include "support/temporary_folder.h"

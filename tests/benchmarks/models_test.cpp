@@ -11,7 +11,7 @@
 #include <map>
 
 #include "baselines/batch_norms.h"
-#include "harness/workload.h"
+#include "measuring/workload.h"
 #include "models/resnet.h"
 #include "models/small_models.h"
 #include "models/transformer.h"

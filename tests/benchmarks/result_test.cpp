@@ -1,6 +1,6 @@
 // Result files are complete or absent; what a stopped run has saved is continued exactly, or rejected
 // with the reason.
-#include "harness/result.h"
+#include "measuring/result.h"
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>

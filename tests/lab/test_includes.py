@@ -16,7 +16,7 @@ from tools.setup.toolchain import ROOT
 # The layers of common/ddp from the bottom up: each may include those before it.
 LAYERS = ("", "/meters", "/ranks", "/launching", "/backends", "/shm", "/referee", "/timeline", "/virtual_time", "/cluster")
 PUBLIC, COMMON, CONTRACTS, SUPPORT = "common/ddp/*", "common/ddp/**", "assignments/**", "tests/support/*"
-SHARED = ("benchmarks/harness/*", "benchmarks/models/**", "benchmarks/baselines/*")
+SHARED = ("benchmarks/measuring/*", "benchmarks/models/**", "benchmarks/baselines/*")
 # A folder, and the files that its own may include besides one another; the first row that fits counts. {stage} is the
 # name of a stage, the same one throughout a row; a folder without a row belongs to the one above it.
 MAY_INCLUDE: dict[str, Iterable[str]] = {
@@ -33,7 +33,7 @@ MAY_INCLUDE: dict[str, Iterable[str]] = {
     "tests/benchmarks": [COMMON, CONTRACTS, SUPPORT, *SHARED, "tests/harness/*"],
     "benchmarks/models": [PUBLIC, "common/ddp/cluster/*"],
     "benchmarks/baselines": [PUBLIC, CONTRACTS],
-    "benchmarks/harness": [COMMON, CONTRACTS, "benchmarks/models/**"],
+    "benchmarks/measuring": [COMMON, CONTRACTS, "benchmarks/models/**"],
     "benchmarks/experiments/[^/]+": [COMMON, CONTRACTS, *SHARED],
     "cmake": [],
 }  # fmt: skip

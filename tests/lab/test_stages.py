@@ -12,7 +12,7 @@ from tools.grading.running import minimum_activity
 from tools.grading.scoring.results import StageReport, Status, TestResult
 from tools.grading.stages import Stage, all_stages
 
-UNFINISHED = 3  # a program's exit code if a stage is not written yet; benchmarks/harness/benchmark.h
+UNFINISHED = 3  # a program's exit code if a stage is not written yet; benchmarks/measuring/benchmark.h
 
 
 def judged(report: StageReport, subtests: pytest.Subtests) -> list[TestResult]:

@@ -30,7 +30,7 @@ from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, Toolchain
 
 PRESETS = ("quick", "full", "paper")
-# Exit codes of benchmarks, see benchmarks/harness/benchmark.h.
+# Exit codes of benchmarks, see benchmarks/measuring/benchmark.h.
 UNFINISHED = 3  # it called a stub
 REFUSED = 4  # the preset needs hardware that is not here
 OUT = ROOT / "figures" / "out"
@@ -80,7 +80,7 @@ def is_fresh(result: Path, sources: list[Path]) -> bool:
 
 
 def time_left(line: str) -> str | None:
-    """What a benchmark's line says of how far it is: benchmarks/harness/interleaved.cpp."""
+    """What a benchmark's line says of how far it is: benchmarks/measuring/interleaved.cpp."""
     return line.strip() if line.endswith(" s left") else None
 
 

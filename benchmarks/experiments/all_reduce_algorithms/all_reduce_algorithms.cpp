@@ -15,11 +15,11 @@
 #include "baselines/all_reduces.h"
 #include "ddp/cluster/cluster.h"
 #include "ddp/ranks/stage_library.h"
-#include "harness/benchmark.h"
-#include "harness/command_line.h"
-#include "harness/on_cluster.h"
-#include "harness/resumable_rows.h"
-#include "harness/virtual_run.h"
+#include "measuring/benchmark.h"
+#include "measuring/command_line.h"
+#include "measuring/on_cluster.h"
+#include "measuring/resumable_rows.h"
+#include "measuring/virtual_run.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/models/toy_models.h"
 #include "experiments/all_stages/smoke_test.h"
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 
 namespace ddp {
 namespace {

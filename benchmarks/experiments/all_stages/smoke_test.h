@@ -9,7 +9,7 @@
 
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/model.h"
-#include "harness/benchmark.h"
+#include "measuring/benchmark.h"
 
 namespace ddp {
 

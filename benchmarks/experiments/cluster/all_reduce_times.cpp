@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "experiments/cluster/cluster.h"
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 #include "models/profiles/hardware.h"
 
 namespace {

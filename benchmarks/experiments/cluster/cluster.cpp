@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 
 namespace ddp {
 namespace {

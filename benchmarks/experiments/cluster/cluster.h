@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/on_cluster.h"
+#include "measuring/on_cluster.h"
 
 namespace ddp {
 

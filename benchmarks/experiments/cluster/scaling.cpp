@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <map>
 
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 #include "models/profiles/hardware.h"
 #include "models/profiles/model_profile.h"
 

@@ -11,7 +11,7 @@
 
 #include "ddp/cluster/meta_memory.h"
 #include "experiments/cluster/cluster.h"
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 #include "models/profiles/hardware.h"
 #include "models/profiles/model_profile.h"
 

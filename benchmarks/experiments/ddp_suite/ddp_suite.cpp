@@ -16,11 +16,11 @@
 #include "ddp/meters/whole_file.h"
 #include "ddp/launching/environment.h"
 #include "experiments/ddp_suite/suite.h"
-#include "harness/benchmark.h"
-#include "harness/command_line.h"
-#include "harness/interleaved.h"
-#include "harness/resumable_rows.h"
-#include "harness/variants.h"
+#include "measuring/benchmark.h"
+#include "measuring/command_line.h"
+#include "measuring/interleaved.h"
+#include "measuring/resumable_rows.h"
+#include "measuring/variants.h"
 #include "models/resnet.h"
 
 namespace ddp {

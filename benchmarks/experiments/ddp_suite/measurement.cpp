@@ -13,9 +13,9 @@
 #include "ddp/backends/limited_link.h"
 #include "ddp/meters/device_timer.h"
 #include "experiments/ddp_suite/suite.h"
-#include "harness/interleaved.h"
-#include "harness/resumable_rows.h"
-#include "harness/trainer.h"
+#include "measuring/interleaved.h"
+#include "measuring/resumable_rows.h"
+#include "measuring/trainer.h"
 
 namespace ddp {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "experiments/ddp_suite/suite.h"
-#include "harness/on_cluster.h"
+#include "measuring/on_cluster.h"
 #include "models/profiles/hardware.h"
 #include "models/profiles/model_profile.h"
 

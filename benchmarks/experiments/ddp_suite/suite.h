@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "harness/benchmark.h"
-#include "harness/command_line.h"
-#include "harness/on_cluster.h"
-#include "harness/workload.h"
+#include "measuring/benchmark.h"
+#include "measuring/command_line.h"
+#include "measuring/on_cluster.h"
+#include "measuring/workload.h"
 
 namespace ddp {
 

@@ -11,7 +11,7 @@
 
 #include "ddp/meters/statistics.h"
 #include "ddp/launching/launch.h"
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 
 namespace {
 

@@ -23,9 +23,9 @@
 
 #include "baselines/all_reduces.h"
 #include "ddp/meters/statistics.h"
-#include "harness/command_line.h"
-#include "harness/interleaved.h"
-#include "harness/resumable_rows.h"
+#include "measuring/command_line.h"
+#include "measuring/interleaved.h"
+#include "measuring/resumable_rows.h"
 
 namespace {
 

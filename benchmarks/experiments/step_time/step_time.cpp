@@ -17,11 +17,11 @@
 
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
-#include "harness/benchmark.h"
-#include "harness/command_line.h"
-#include "harness/trainer.h"
-#include "harness/variants.h"
-#include "harness/workload.h"
+#include "measuring/benchmark.h"
+#include "measuring/command_line.h"
+#include "measuring/trainer.h"
+#include "measuring/variants.h"
+#include "measuring/workload.h"
 #include "models/resnet.h"
 
 namespace {

@@ -22,10 +22,10 @@
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
 #include "experiments/sync_batch_norm/timed_backend.h"
-#include "harness/benchmark.h"
-#include "harness/command_line.h"
-#include "harness/interleaved.h"
-#include "harness/resumable_rows.h"
+#include "measuring/benchmark.h"
+#include "measuring/command_line.h"
+#include "measuring/interleaved.h"
+#include "measuring/resumable_rows.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include "ddp/timeline/timeline.h"
 #include "experiments/timeline/timeline.h"
-#include "harness/on_cluster.h"
+#include "measuring/on_cluster.h"
 #include "models/profiles/hardware.h"
 
 // The network and the GPUs are simulated, in this process: a model of any size, whose ranks all do

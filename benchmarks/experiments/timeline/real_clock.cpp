@@ -3,7 +3,7 @@
 #include "ddp/launching/launch.h"
 #include "ddp/timeline/timeline.h"
 #include "experiments/timeline/timeline.h"
-#include "harness/variants.h"
+#include "measuring/variants.h"
 
 // The network is Gloo. Every rank draws what it does as it does it.
 

@@ -20,8 +20,8 @@
 #include <map>
 
 #include "ddp/meters/statistics.h"
-#include "harness/command_line.h"
-#include "harness/result.h"
+#include "measuring/command_line.h"
+#include "measuring/result.h"
 #include "models/profiles/hardware.h"
 #include "models/transformer.h"
 

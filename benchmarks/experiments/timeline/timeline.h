@@ -10,11 +10,11 @@
 #include "ddp/network_model.h"
 #include "ddp/timeline/simulated_compute.h"
 #include "ddp/timeline/timeline.h"
-#include "harness/benchmark.h"
-#include "harness/result.h"
-#include "harness/trainer.h"
-#include "harness/variants.h"
-#include "harness/workload.h"
+#include "measuring/benchmark.h"
+#include "measuring/result.h"
+#include "measuring/trainer.h"
+#include "measuring/variants.h"
+#include "measuring/workload.h"
 #include "models/profiles/model_profile.h"
 
 namespace ddp {

@@ -5,8 +5,8 @@
 
 #include "ddp/timeline/timeline.h"
 #include "experiments/timeline/timeline.h"
-#include "harness/variants.h"
-#include "harness/virtual_run.h"
+#include "measuring/variants.h"
+#include "measuring/virtual_run.h"
 
 // The network is simulated. Everything follows from what the ranks did, in which order: no rank looks
 // at a clock.

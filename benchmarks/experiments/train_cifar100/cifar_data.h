@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/workload.h"
+#include "measuring/workload.h"
 
 namespace ddp {
 

@@ -9,8 +9,8 @@
 
 #include "ddp/meters/device_timer.h"
 #include "experiments/train_cifar100/cifar_data.h"
-#include "harness/benchmark.h"
-#include "harness/variants.h"
+#include "measuring/benchmark.h"
+#include "measuring/variants.h"
 #include "models/small_models.h"
 
 namespace torch::optim {

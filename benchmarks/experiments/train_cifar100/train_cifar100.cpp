@@ -36,12 +36,12 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/ranks/stage_library.h"
 #include "experiments/train_cifar100/cifar_trainer.h"
-#include "harness/benchmark.h"
-#include "harness/command_line.h"
-#include "harness/interleaved.h"
-#include "harness/result.h"
-#include "harness/resumable_rows.h"
-#include "harness/variants.h"
+#include "measuring/benchmark.h"
+#include "measuring/command_line.h"
+#include "measuring/interleaved.h"
+#include "measuring/result.h"
+#include "measuring/resumable_rows.h"
+#include "measuring/variants.h"
 
 namespace {
 

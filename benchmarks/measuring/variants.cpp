@@ -1,4 +1,4 @@
-#include "harness/variants.h"
+#include "measuring/variants.h"
 
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>

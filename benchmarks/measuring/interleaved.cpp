@@ -1,4 +1,4 @@
-#include "harness/interleaved.h"
+#include "measuring/interleaved.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ddp/meters/memory_meter.h"
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 
 namespace ddp {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/benchmark.h"
+#include "measuring/benchmark.h"
 
 namespace ddp {
 

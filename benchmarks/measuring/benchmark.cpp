@@ -1,4 +1,4 @@
-#include "harness/benchmark.h"
+#include "measuring/benchmark.h"
 
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@
 #include "ddp/ranks/stage_library.h"
 #include "ddp/shm/shm_backend.h"
 #include "ddp/timeline/timeline.h"
-#include "harness/result.h"
+#include "measuring/result.h"
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "harness/on_cluster.h"
+#include "measuring/on_cluster.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -11,7 +11,7 @@
 
 #include "ddp/cluster/meta_memory.h"
 #include "ddp/ranks/stage_library.h"
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 #include "models/profiles/hardware.h"
 
 namespace ddp {

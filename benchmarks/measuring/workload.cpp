@@ -1,4 +1,4 @@
-#include "harness/workload.h"
+#include "measuring/workload.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "ddp/launching/environment.h"
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 #include "models/resnet.h"
 #include "models/small_models.h"
 #include "models/transformer.h"

@@ -10,8 +10,8 @@
 
 #include "ddp/meters/statistics.h"
 #include "ddp/model.h"
-#include "harness/benchmark.h"
-#include "harness/result.h"
+#include "measuring/benchmark.h"
+#include "measuring/result.h"
 #include "models/small_models.h"
 
 namespace ddp {

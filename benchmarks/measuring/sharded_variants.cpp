@@ -6,7 +6,7 @@
 #include "06_sharded_optimizer/sharded_optimizer.h"
 #include "07_fully_sharded/fully_sharded.h"
 #include "ddp/storage.h"
-#include "harness/variants.h"
+#include "measuring/variants.h"
 
 namespace ddp {
 namespace {

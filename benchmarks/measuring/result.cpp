@@ -1,4 +1,4 @@
-#include "harness/result.h"
+#include "measuring/result.h"
 
 #include <c10/util/Exception.h>
 #include <torch/version.h>

@@ -10,8 +10,8 @@
 
 #include "ddp/cluster/cluster.h"
 #include "ddp/cluster/timed_model.h"
-#include "harness/benchmark.h"
-#include "harness/variants.h"
+#include "measuring/benchmark.h"
+#include "measuring/variants.h"
 #include "models/profiles/model_profile.h"
 #include "models/transformer.h"
 

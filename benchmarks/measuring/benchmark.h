@@ -11,11 +11,11 @@
 
 #include "ddp/launching/launch.h"
 #include "ddp/timeline/timeline.h"
-#include "harness/result.h"
+#include "measuring/result.h"
 
 namespace CLI {
 
-class App;  // the command line of a program; benchmarks/harness/command_line.h has all of it
+class App;  // the command line of a program; benchmarks/measuring/command_line.h has all of it
 }
 
 namespace ddp {

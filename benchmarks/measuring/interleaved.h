@@ -9,7 +9,7 @@
 
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
-#include "harness/benchmark.h"
+#include "measuring/benchmark.h"
 
 namespace ddp {
 

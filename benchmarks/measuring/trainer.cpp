@@ -1,4 +1,4 @@
-#include "harness/trainer.h"
+#include "measuring/trainer.h"
 
 #include <ATen/ATen.h>
 

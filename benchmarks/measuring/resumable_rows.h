@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/benchmark.h"
-#include "harness/interleaved.h"
+#include "measuring/benchmark.h"
+#include "measuring/interleaved.h"
 
 namespace ddp {
 

@@ -1,11 +1,11 @@
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 
 #include <c10/util/StringUtil.h>
 
 #include <cstdio>
 
 #include "ddp/backends/cuda.h"
-#include "harness/result.h"
+#include "measuring/result.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "harness/benchmark.h"
+#include "measuring/benchmark.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "harness/resumable_rows.h"
+#include "measuring/resumable_rows.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
@@ -11,7 +11,7 @@
 #include "ddp/backends/cuda.h"
 #include "ddp/meters/whole_file.h"
 #include "ddp/launching/environment.h"
-#include "harness/command_line.h"
+#include "measuring/command_line.h"
 
 namespace ddp {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/model.h"
-#include "harness/benchmark.h"
+#include "measuring/benchmark.h"
 #include "models/small_models.h"
 
 namespace torch::optim {

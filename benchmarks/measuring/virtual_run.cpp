@@ -1,4 +1,4 @@
-#include "harness/virtual_run.h"
+#include "measuring/virtual_run.h"
 
 #include <ATen/Parallel.h>
 
@@ -7,7 +7,7 @@
 #include "ddp/launching/environment.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
-#include "harness/benchmark.h"
+#include "measuring/benchmark.h"
 
 namespace ddp {
 

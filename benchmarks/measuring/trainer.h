@@ -10,10 +10,10 @@
 
 #include "ddp/model.h"
 #include "ddp/timeline/timeline.h"
-#include "harness/benchmark.h"
-#include "harness/interleaved.h"
-#include "harness/variants.h"
-#include "harness/workload.h"
+#include "measuring/benchmark.h"
+#include "measuring/interleaved.h"
+#include "measuring/variants.h"
+#include "measuring/workload.h"
 
 namespace ddp {
 
