@@ -4,10 +4,10 @@
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/referee/client.h"
-#include "support/calls.h"
-#include "support/settings.h"
-#include "support/toy_scenarios.h"
-#include "support/training_scenarios.h"
+#include "grader/calls.h"
+#include "grader/settings.h"
+#include "grader/toy_scenarios.h"
+#include "grader/training_scenarios.h"
 
 namespace ddp::testing {
 

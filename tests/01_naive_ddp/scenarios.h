@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "support/scenario.h"
+#include "grader/scenario.h"
 
 namespace ddp::testing {
 

@@ -7,10 +7,10 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "scenarios.h"
-#include "support/chain.h"
-#include "support/grading.h"
-#include "support/real_time_report.h"
-#include "support/training_evidence.h"
+#include "grader/chain.h"
+#include "grader/grading.h"
+#include "grader/real_time_report.h"
+#include "grader/training_evidence.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 

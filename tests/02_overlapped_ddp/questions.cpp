@@ -1,4 +1,4 @@
-#include "support/questions.h"
+#include "grader/questions.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 #include "scenarios.h"
 
 #include "02_overlapped_ddp/overlapped_ddp.h"
-#include "support/toy_scenarios.h"
-#include "support/training_scenarios.h"
+#include "grader/toy_scenarios.h"
+#include "grader/training_scenarios.h"
 
 namespace ddp::testing {
 

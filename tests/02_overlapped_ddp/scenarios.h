@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "support/scenario.h"
+#include "grader/scenario.h"
 
 namespace ddp::testing {
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "ddp/libtorch_versions.h"
-#include "support/training_evidence.h"
+#include "grader/training_evidence.h"
 
 namespace ddp::testing {
 

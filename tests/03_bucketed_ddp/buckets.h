@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "03_bucketed_ddp/bucketed_ddp.h"
-#include "support/training_evidence.h"
+#include "grader/training_evidence.h"
 
 // Which parameters share a bucket; what is launched for which bucket, and when. Each function with
 // evidence returns what is wrong, or nothing.

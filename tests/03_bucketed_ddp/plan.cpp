@@ -14,10 +14,10 @@
 #include "ddp/backends/tensor_names.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
-#include "support/grading.h"
-#include "support/scenario.h"
-#include "support/settings.h"
-#include "support/training_evidence.h"
+#include "grader/grading.h"
+#include "grader/scenario.h"
+#include "grader/settings.h"
+#include "grader/training_evidence.h"
 
 namespace ddp::testing {
 

@@ -7,10 +7,10 @@
 #include "buckets.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
-#include "support/calls.h"
-#include "support/settings.h"
-#include "support/toy_scenarios.h"
-#include "support/training_scenarios.h"
+#include "grader/calls.h"
+#include "grader/settings.h"
+#include "grader/toy_scenarios.h"
+#include "grader/training_scenarios.h"
 
 namespace ddp::testing {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "03_bucketed_ddp/bucketed_ddp.h"
-#include "support/scenario.h"
-#include "support/training_scenarios.h"
+#include "grader/scenario.h"
+#include "grader/training_scenarios.h"
 
 namespace ddp::testing {
 

@@ -4,12 +4,12 @@
 #include <string_view>
 
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/compare.h"
-#include "support/grading.h"
-#include "support/settings.h"
-#include "support/training_claims.h"
-#include "support/training_evidence.h"
+#include "grader/calls.h"
+#include "grader/compare.h"
+#include "grader/grading.h"
+#include "grader/settings.h"
+#include "grader/training_claims.h"
+#include "grader/training_evidence.h"
 
 // What must be true of all that the ranks did, in every scenario.
 

@@ -5,7 +5,7 @@
 
 #include "claims.h"
 #include "ddp/libtorch_versions.h"
-#include "support/compare.h"
+#include "grader/compare.h"
 
 // What a use should have given, in float64.
 

@@ -5,8 +5,8 @@
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/settings.h"
+#include "grader/calls.h"
+#include "grader/settings.h"
 
 // What is in use in memory.
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/settings.h"
-#include "support/training.h"
+#include "grader/calls.h"
+#include "grader/settings.h"
+#include "grader/training.h"
 
 // Uses that must be refused.
 

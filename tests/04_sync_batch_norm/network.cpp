@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "scenarios.h"
-#include "support/compare.h"
-#include "support/scenario.h"
-#include "support/settings.h"
+#include "grader/compare.h"
+#include "grader/scenario.h"
+#include "grader/settings.h"
 
 // The layer in a model trained with data parallelism.
 

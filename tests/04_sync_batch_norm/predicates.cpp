@@ -2,8 +2,8 @@
 #include <set>
 
 #include "claims.h"
-#include "support/compare.h"
-#include "support/training_evidence.h"
+#include "grader/compare.h"
+#include "grader/training_evidence.h"
 
 namespace ddp::testing {
 

@@ -9,7 +9,7 @@
 
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
-#include "support/settings.h"
+#include "grader/settings.h"
 
 // What ranks do with the function and with modules.
 

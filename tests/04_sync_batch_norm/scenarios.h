@@ -9,7 +9,7 @@
 #include "04_sync_batch_norm/sync_batch_norm.h"
 #include "ddp/batch_norm.h"
 #include "ddp/referee/client.h"
-#include "support/scenario.h"
+#include "grader/scenario.h"
 
 // What ranks do in this stage, and what that is made of: uses of batch normalization, which hand in what
 // goes in and comes out.
@@ -61,7 +61,7 @@ struct UseOptions {
 /// When a tensor is handed in.
 enum Moment : std::int64_t { kBefore, kAfterForward, kAfterBackward, kAtEnd };
 
-/// The edge cases of such inputs; see support/scenario.h.
+/// The edge cases of such inputs; see grader/scenario.h.
 constexpr const char* kFloat64 = "float64";
 
 using NormModule = std::shared_ptr<BatchNorm>;

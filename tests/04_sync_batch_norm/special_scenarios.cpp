@@ -4,7 +4,7 @@
 #include <string>
 
 #include "scenarios.h"
-#include "support/calls.h"
+#include "grader/calls.h"
 
 // Uses in training whose inputs, groups or order are special in some way.
 

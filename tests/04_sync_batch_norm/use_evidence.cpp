@@ -6,7 +6,7 @@
 
 #include "claims.h"
 #include "ddp/libtorch_versions.h"
-#include "support/training_evidence.h"
+#include "grader/training_evidence.h"
 
 namespace ddp::testing {
 

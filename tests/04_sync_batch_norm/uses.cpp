@@ -17,10 +17,10 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/scenario.h"
-#include "support/settings.h"
-#include "support/training.h"
+#include "grader/calls.h"
+#include "grader/scenario.h"
+#include "grader/settings.h"
+#include "grader/training.h"
 
 namespace ddp::testing {
 

@@ -1,10 +1,10 @@
 #include "claims.h"
 
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/grading.h"
-#include "support/training_claims.h"
-#include "support/training_evidence.h"
+#include "grader/calls.h"
+#include "grader/grading.h"
+#include "grader/training_claims.h"
+#include "grader/training_evidence.h"
 
 // What must be true of all that the ranks did, in every scenario.
 

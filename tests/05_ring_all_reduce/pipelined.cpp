@@ -8,10 +8,10 @@
 #include "ddp/referee/client.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/grading.h"
-#include "support/real_time_report.h"
-#include "support/training_claims.h"
+#include "grader/calls.h"
+#include "grader/grading.h"
+#include "grader/real_time_report.h"
+#include "grader/training_claims.h"
 
 // The extension: a report, worth no points, and only if the results are right.
 

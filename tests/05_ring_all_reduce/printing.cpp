@@ -9,8 +9,8 @@
 
 #include "claims.h"
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/scenario.h"
+#include "grader/calls.h"
+#include "grader/scenario.h"
 
 // The warm-up: what ranks write, and in which order.
 

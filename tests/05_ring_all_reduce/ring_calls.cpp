@@ -13,10 +13,10 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/compare.h"
-#include "support/scenario.h"
-#include "support/settings.h"
+#include "grader/calls.h"
+#include "grader/compare.h"
+#include "grader/scenario.h"
+#include "grader/settings.h"
 
 namespace ddp::testing {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "claims.h"
-#include "support/training_evidence.h"
+#include "grader/training_evidence.h"
 
 namespace ddp::testing {
 

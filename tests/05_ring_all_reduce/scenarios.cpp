@@ -9,10 +9,10 @@
 
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/client.h"
-#include "support/calls.h"
-#include "support/run_output.h"
-#include "support/settings.h"
-#include "support/training.h"
+#include "grader/calls.h"
+#include "grader/run_output.h"
+#include "grader/settings.h"
+#include "grader/training.h"
 
 namespace ddp::testing {
 

@@ -9,7 +9,7 @@
 #include "05_ring_all_reduce/ring_all_reduce.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
-#include "support/scenario.h"
+#include "grader/scenario.h"
 
 // What ranks do in this stage, and what that is made of: calls of its functions, which hand in what a
 // claim may want to know.

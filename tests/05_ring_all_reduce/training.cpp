@@ -6,7 +6,7 @@
 #include "05_ring_all_reduce/ring_all_reduce.h"
 #include "claims.h"
 #include "scenarios.h"
-#include "support/toy_scenarios.h"
+#include "grader/toy_scenarios.h"
 
 // The purpose of the ring: a model's gradients.
 

@@ -7,8 +7,8 @@
 #include "claims.h"
 #include "ddp/balanced_split.h"
 #include "ddp/libtorch_versions.h"
-#include "support/compare.h"
-#include "support/training_evidence.h"
+#include "grader/compare.h"
+#include "grader/training_evidence.h"
 
 // What is in the tensors, and how exact a sum is.
 

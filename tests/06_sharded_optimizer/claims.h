@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "support/scenario.h"
-#include "support/training_evidence.h"
+#include "grader/scenario.h"
+#include "grader/training_evidence.h"
 
 // What must be true of each step: what is launched for which bucket, and when; and of values. Each
 // function returns what is wrong, or nothing.

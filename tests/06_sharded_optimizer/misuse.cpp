@@ -5,10 +5,10 @@
 
 #include "ddp/referee/client.h"
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/memory_account.h"
-#include "support/settings.h"
-#include "support/training_scenarios.h"
+#include "grader/calls.h"
+#include "grader/memory_account.h"
+#include "grader/settings.h"
+#include "grader/training_scenarios.h"
 
 // Scenarios for errors, lifetime and memory.
 

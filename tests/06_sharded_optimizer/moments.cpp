@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "claims.h"
-#include "support/training_evidence.h"
+#include "grader/training_evidence.h"
 
 // When buckets are launched.
 

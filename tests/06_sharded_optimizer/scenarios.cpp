@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "support/toy_scenarios.h"
-#include "support/training_scenarios.h"
+#include "grader/toy_scenarios.h"
+#include "grader/training_scenarios.h"
 
 namespace ddp::testing {
 

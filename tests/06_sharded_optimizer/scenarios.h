@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "06_sharded_optimizer/sharded_optimizer.h"
-#include "support/training_scenarios.h"
+#include "grader/training_scenarios.h"
 
 namespace ddp::testing {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "claims.h"
-#include "support/compare.h"
-#include "support/training_claims.h"
-#include "support/training_evidence.h"
+#include "grader/compare.h"
+#include "grader/training_claims.h"
+#include "grader/training_evidence.h"
 
 // Buckets and their shards: what each step launches for them, and what they hold.
 

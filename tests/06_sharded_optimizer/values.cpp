@@ -6,10 +6,10 @@
 
 #include "claims.h"
 #include "scenarios.h"
-#include "support/compare.h"
-#include "support/norm.h"
-#include "support/training_claims.h"
-#include "support/training_evidence.h"
+#include "grader/compare.h"
+#include "grader/norm.h"
+#include "grader/training_claims.h"
+#include "grader/training_evidence.h"
 
 // Where parameters end.
 

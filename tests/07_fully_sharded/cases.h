@@ -6,7 +6,7 @@
 
 #include "07_fully_sharded/fully_sharded.h"
 #include "ddp/referee/client.h"
-#include "support/scenario.h"
+#include "grader/scenario.h"
 
 // What the ranks train in this stage: a model and its steps as data, so that a claim can work out what
 // must come of it; and the scenarios that do.

@@ -5,7 +5,7 @@
 #include "cases.h"
 #include "ddp/referee/client.h"
 #include "scenarios.h"
-#include "support/calls.h"
+#include "grader/calls.h"
 
 // Errors, and the end of a model.
 

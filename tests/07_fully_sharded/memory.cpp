@@ -7,8 +7,8 @@
 #include "cases.h"
 #include "ddp/referee/client.h"
 #include "scenarios.h"
-#include "support/memory_account.h"
-#include "support/training_claims.h"
+#include "grader/memory_account.h"
+#include "grader/training_claims.h"
 
 // What a rank's tensors take, to the byte: units of equal size, whose functions take little.
 

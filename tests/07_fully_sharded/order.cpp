@@ -5,7 +5,7 @@
 #include <set>
 
 #include "claims.h"
-#include "support/training_evidence.h"
+#include "grader/training_evidence.h"
 
 // What ranks launch, and when.
 

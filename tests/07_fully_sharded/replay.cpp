@@ -6,9 +6,9 @@
 
 #include "claims.h"
 #include "ddp/flat_layout.h"
-#include "support/compare.h"
-#include "support/norm.h"
-#include "support/training_evidence.h"
+#include "grader/compare.h"
+#include "grader/norm.h"
+#include "grader/training_evidence.h"
 
 // What an unsharded model computes, and whether the ranks have it.
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "support/scenario.h"
+#include "grader/scenario.h"
 
 // Scenarios that train no case.
 

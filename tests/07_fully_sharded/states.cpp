@@ -6,9 +6,9 @@
 #include "ddp/flat_layout.h"
 #include "ddp/referee/client.h"
 #include "scenarios.h"
-#include "support/calls.h"
-#include "support/compare.h"
-#include "support/training_evidence.h"
+#include "grader/calls.h"
+#include "grader/compare.h"
+#include "grader/training_evidence.h"
 
 // Saving and loading: a model of the ranks 0 and 1, one of all four, and back.
 

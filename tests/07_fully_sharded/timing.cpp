@@ -3,8 +3,8 @@
 
 #include "claims.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "support/chain.h"
-#include "support/grading.h"
+#include "grader/chain.h"
+#include "grader/grading.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 

@@ -11,9 +11,9 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "ddp/storage.h"
-#include "support/calls.h"
-#include "support/compare.h"
-#include "support/scenario.h"
+#include "grader/calls.h"
+#include "grader/compare.h"
+#include "grader/scenario.h"
 
 namespace ddp::testing {
 

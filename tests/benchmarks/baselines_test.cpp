@@ -13,9 +13,9 @@
 #include "baselines/all_reduces.h"
 #include "baselines/batch_norms.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "support/compare.h"
-#include "support/ranks.h"
-#include "support/settings.h"
+#include "grader/compare.h"
+#include "harness/ranks.h"
+#include "grader/settings.h"
 
 namespace ddp {
 namespace {

@@ -15,7 +15,7 @@
 #include "ddp/ranks/stage_library.h"
 #include "measuring/on_cluster.h"
 #include "measuring/variants.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp {
 namespace {

@@ -11,7 +11,7 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/launching/launch.h"
 #include "harness/checks.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp {
 namespace {

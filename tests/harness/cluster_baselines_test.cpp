@@ -9,7 +9,7 @@
 #include "ddp/cluster/timed_model.h"
 #include "harness/checks.h"
 #include "harness/cluster_layers.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp::cluster {
 

@@ -10,7 +10,7 @@
 #include "ddp/libtorch_versions.h"
 #include "harness/checks.h"
 #include "harness/cluster_layers.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp::cluster {
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/checks.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp {
 namespace {

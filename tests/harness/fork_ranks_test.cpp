@@ -22,8 +22,8 @@
 #include "ddp/launching/launch.h"
 #include "ddp/ranks/rank_output.h"
 #include "harness/checks.h"
-#include "support/ranks.h"
-#include "support/temporary_folder.h"
+#include "harness/ranks.h"
+#include "harness/temporary_folder.h"
 
 namespace ddp {
 namespace {

@@ -10,7 +10,7 @@
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/models/toy_models.h"
 #include "harness/checks.h"
-#include "support/settings.h"
+#include "grader/settings.h"
 
 namespace ddp {
 namespace {

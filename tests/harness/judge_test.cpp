@@ -13,9 +13,9 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
 #include "harness/checks.h"
-#include "support/run_output.h"
-#include "support/scenario.h"
-#include "support/settings.h"
+#include "grader/run_output.h"
+#include "grader/scenario.h"
+#include "grader/settings.h"
 
 namespace ddp::testing {
 

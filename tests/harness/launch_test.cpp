@@ -18,7 +18,7 @@
 #include "ddp/launching/meeting.h"
 #include "ddp/ranks/stage_library.h"
 #include "harness/checks.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp {
 namespace {

@@ -1,5 +1,5 @@
 // What is guessed of a norm that is wrong.
-#include "support/norm.h"
+#include "grader/norm.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include "ddp/referee/access_watch.h"
 #include "harness/checks.h"
-#include "support/compare.h"
+#include "grader/compare.h"
 
 namespace ddp {
 namespace {

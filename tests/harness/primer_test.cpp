@@ -8,7 +8,7 @@
 #include "ddp/collectives.h"
 #include "ddp/gradient_hooks.h"
 #include "harness/checks.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp {
 namespace {

@@ -16,7 +16,7 @@
 #include "ddp/launching/launch.h"
 #include "ddp/shm/shm_backend.h"
 #include "harness/checks.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp {
 namespace {

@@ -9,10 +9,10 @@
 #include "ddp/baselines/reducer_baseline.h"
 #include "ddp/gradient_hooks.h"
 #include "ddp/models/toy_models.h"
-#include "support/compare.h"
-#include "support/ranks.h"
-#include "support/settings.h"
-#include "support/toy_scenarios.h"
+#include "grader/compare.h"
+#include "harness/ranks.h"
+#include "grader/settings.h"
+#include "grader/toy_scenarios.h"
 
 namespace ddp {
 namespace {

@@ -15,8 +15,8 @@
 #include "ddp/backends/limited_link.h"
 #include "ddp/launching/launch.h"
 #include "harness/checks.h"
-#include "support/ranks.h"
-#include "support/temporary_folder.h"
+#include "harness/ranks.h"
+#include "harness/temporary_folder.h"
 
 namespace ddp {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "harness/checks.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp {
 namespace {

@@ -12,7 +12,7 @@
 #include "ddp/referee/evidence.h"
 #include "ddp/timeline/simulated_compute.h"
 #include "harness/checks.h"
-#include "support/ranks.h"
+#include "harness/ranks.h"
 
 namespace ddp {
 namespace {

@@ -15,7 +15,7 @@ from tools.setup.toolchain import ROOT
 
 # The layers of common/ddp from the bottom up: each may include those before it.
 LAYERS = ("", "/meters", "/ranks", "/launching", "/backends", "/shm", "/referee", "/timeline", "/virtual_time", "/cluster")
-PUBLIC, COMMON, CONTRACTS, SUPPORT = "common/ddp/*", "common/ddp/**", "assignments/**", "tests/support/*"
+PUBLIC, COMMON, CONTRACTS, SUPPORT = "common/ddp/*", "common/ddp/**", "assignments/**", "tests/grader/*"
 SHARED = ("benchmarks/measuring/*", "benchmarks/models/**", "benchmarks/baselines/*")
 # A folder, and the files that its own may include besides one another; the first row that fits counts. {stage} is the
 # name of a stage, the same one throughout a row; a folder without a row belongs to the one above it.
@@ -28,7 +28,7 @@ MAY_INCLUDE: dict[str, Iterable[str]] = {
     "tests/variants/{stage}": [PUBLIC, "assignments/{stage}/*", "tests/variants/*"],
     "tests/variants": [PUBLIC],
     "tests/{stage}": [COMMON, "assignments/{stage}/*", SUPPORT],
-    "tests/support": [COMMON],
+    "tests/grader": [COMMON],
     "tests/harness": [COMMON, SUPPORT],
     "tests/benchmarks": [COMMON, CONTRACTS, SUPPORT, *SHARED, "tests/harness/*"],
     "benchmarks/models": [PUBLIC, "common/ddp/cluster/*"],
@@ -84,7 +84,7 @@ def test_cpp_keeps_the_table() -> None:
         ("assignments/02_y/a.cpp", "assignments/01_x/b.h"),
         ("solutions/02_y/a.cpp", "assignments/01_x/b.h"),
         ("tests/02_y/a.cpp", "tests/01_x/b.h"),
-        ("tests/support/a.cpp", "assignments/01_x/b.h"),
+        ("tests/grader/a.cpp", "assignments/01_x/b.h"),
         ("benchmarks/experiments/e/a.cpp", "benchmarks/experiments/f/b.h"),
     ],
 )

@@ -35,8 +35,8 @@ HIDDEN = """\
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/referee/client.h"
-#include "support/scenario.h"
-#include "support/grading.h"
+#include "grader/scenario.h"
+#include "grader/grading.h"
 
 namespace ddp::testing {
 namespace {

@@ -30,7 +30,7 @@ WRITE of size 4 at 0x60600 thread T0
     #1 0x7f4ad in copy {{root}}/common/ddp/collectives.cpp:124
     #2 0x7f4ad in fill {{root}}/{SOURCE}:24
     #3 0x7f4ae in finish {{root}}/{SOURCE}:30
-    #4 0x7f4af in run {{root}}/tests/support/scenario.cpp:63
+    #4 0x7f4af in run {{root}}/tests/grader/scenario.cpp:63
 
 SUMMARY: AddressSanitizer: heap-buffer-overflow
 """
@@ -128,7 +128,7 @@ class SeveralMachines(HostsTest):
 
 CHOSEN = ("--stage=01", "--test=one_all_reduce_per_parameter")
 DEBUGGED = ROOT / "solutions/01_naive_ddp/naive_ddp.cpp"
-PATIENCE_S = 12  # more than any rank may be silent for: tests/support/settings.h
+PATIENCE_S = 12  # more than any rank may be silent for: tests/grader/settings.h
 SYS_PTRACE = {"x86_64": 101, "aarch64": 117}.get(os.uname().machine)
 gdb_is_here = pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb here, which make debug needs")
 # Another test's build may hold the checkout, and `make debug` would wait for it.

@@ -1,6 +1,6 @@
 """The results of a class: a CSV with a line for each student, a page with a bar for each test and with what failures
 have in common, and two questions for each student about what their own code did, with answers for whoever teaches;
-tests/support/questions.h has what can be asked.
+tests/grader/questions.h has what can be asked.
 
 Pages are templates/<name>.html, filled in. What comes from a student is text there, never markup."""
 

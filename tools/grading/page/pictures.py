@@ -1,6 +1,6 @@
 """Draws one run as inline SVG: a lane for each rank, time to the right, the fault marked.
 
-What is drawn comes with a verdict's record: tests/support/picture.h has the fields. Colours and type are in
+What is drawn comes with a verdict's record: tests/grader/picture.h has the fields. Colours and type are in
 report.html, so that a reader's dark mode and printer have them, too. All texts are escaped; a number that is none is an
 error.
 """

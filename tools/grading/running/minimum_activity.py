@@ -1,6 +1,6 @@
 """How much each rank of each scenario of a stage's tests does at least, from a run of the solution.
 
-Whoever did less has not run the scenario, whatever it says (tests/support/minimum_activity.h). The solutions' own run
+Whoever did less has not run the scenario, whatever it says (tests/grader/minimum_activity.h). The solutions' own run
 writes it into the build folder (make test IMPL=solutions); `make release` and `make autograder` pack it beside the
 tests.
 """

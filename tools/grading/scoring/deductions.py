@@ -1,7 +1,7 @@
 """How many points a mistake costs: each once.
 
 A claim is judged on many scenarios, of which some have an edge case: a layout, a dtype, a world of one rank (see
-tests/support/scenario.h). What breaks a claim without one costs the test's points. What breaks claims in an edge case
+tests/grader/scenario.h). What breaks a claim without one costs the test's points. What breaks claims in an edge case
 alone is one mistake, however many tests meet it, and costs the points of one: of a test that nothing is left to judge,
 or else of one with the most points, which such a scenario is charged to if there is a choice. The others are judged by
 the rest of their scenarios.

@@ -1,0 +1,216 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "grader/training.h"
+#include "grader/training_claims.h"
+#include "grader/training_evidence.h"
+
+// Claims on what is launched, and what happens until it is complete.
+
+namespace ddp::testing {
+
+namespace {
+
+// Takes `payload` out of the list; false if it is not there.
+bool take(std::vector<Payload>& payloads, const Payload& payload) {
+  const auto found = std::ranges::find(payloads, payload);
+  if (found == payloads.end()) {
+    return false;
+  }
+  payloads.erase(found);
+  return true;
+}
+
+Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t ranks) {
+  const TrainingStep& step = training.steps.at(number);
+  std::vector<Payload> all_reduces;
+  for (const Seen* launch : step.launches) {
+    if (launch->place.no_sync || launch->place.phase == Phase::kDestruction ||
+        launch->type == c10d::OpType::BARRIER) {
+      continue;  // other claims' business
+    }
+    if (!is_all_reduce(*launch)) {
+      return Finding(in(training, number) + ": " + describe_operation(*launch) +
+                     " is neither needed nor allowed: a step makes all-reduces only")
+          .at(launch, "extra operation");
+    }
+    all_reduces.push_back({launch->elements, launch->dtype});
+  }
+  if (ranks == 1 && all_reduces.empty()) {
+    return "";
+  }
+  std::set<std::int64_t> due;
+  for (const Seen* ready : step.ready) {
+    due.insert(ready->index);
+  }
+  const auto count = all_reduces.size();
+  std::string missing;
+  std::vector<Payload> optional;
+  for (const auto& [index, parameter] : training.parameter) {
+    if (!training.trainable.contains(index)) {
+      continue;
+    }
+    const Payload payload{parameter.numel(), parameter.scalar_type()};
+    if (!due.contains(index) || payload.elements == 0) {
+      optional.push_back(payload);
+    } else if (!take(all_reduces, payload)) {
+      missing += (missing.empty() ? "" : ", ") + layer(index);
+    }
+  }
+  std::erase_if(all_reduces, [&](const Payload& payload) { return take(optional, payload); });
+  if (missing.empty() && all_reduces.empty()) {
+    return "";
+  }
+  return Finding(
+             in(training, number) + ": " + std::to_string(count) + " all-reduces, and due were " +
+             std::to_string(due.size()) + ", one for each gradient of exactly its elements" +
+             (missing.empty() ? "" : "; none fits " + missing) +
+             (all_reduces.empty() ? "" : "; too many are " + std::to_string(all_reduces.size())) +
+             "; launched was:" + list_of(step.launches))
+      .at(step.launches.empty() ? nullptr : step.launches.back(),
+          all_reduces.empty() ? "missing operation" : "extra operation");
+}
+
+// What a model has launched and not waited for when construction or finish() has returned.
+Finding unfinished_operations(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    std::map<int, std::map<std::int64_t, const Seen*>> pending;  // by model
+    for (const Seen& seen : evidence.of[rank]) {
+      auto& own = pending[seen.place.model];
+      if (seen.kind == EventKind::kLaunch) {
+        own[seen.operation] = &seen;
+      } else if (seen.kind == EventKind::kDone) {
+        for (auto& [model, operations] : pending) {
+          operations.erase(seen.operation);
+        }
+      } else if (seen.kind == EventKind::kValue && !own.empty() &&
+                 (seen.text == "gradient" || seen.text == "parameter")) {
+        return Finding(where(seen, static_cast<int>(rank)) + ": nobody has waited for " +
+                       describe_operation(*own.begin()->second) + " when " +
+                       (seen.text == "gradient" ? "finish()" : "construction") + " returns")
+            .at(own.begin()->second, "never waited for");
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Finding launched_inside_no_sync(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
+    return launch.place.no_sync ? where(launch, rank) + ": " + describe_operation(launch) +
+                                      " was launched inside a NoSync scope"
+                                : "";
+  });
+}
+
+Finding no_sync_is_silent(const Evidence& evidence) {
+  auto launched = launched_inside_no_sync(evidence);
+  if (!launched.empty()) {
+    return launched;
+  }
+  auto waited = first_event(evidence, EventKind::kWait, [&](const Seen& wait, int rank) {
+    return wait.place.no_sync && wait.place.phase == Phase::kFinish && wait.home
+               ? where(wait, rank) + ": finish() inside a NoSync scope waited for " +
+                     describe_operation(evidence.launch_of(rank, wait.operation)) +
+                     ", and is to do nothing there"
+               : "";
+  });
+  if (!waited.empty() || !unfinished_operations(evidence).empty()) {
+    return waited;  // what comes late, for want of a wait, is not NoSync's
+  }
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+    const std::string_view text = fact.text;
+    return text.starts_with(kTouchedGradient) && fact.place.no_sync
+               ? where(fact, rank) + ": after " +
+                     std::string(text.substr(std::strlen(kTouchedGradient))) + " the gradient of " +
+                     layer(fact.index) + " is not what this rank's backwards have computed"
+               : "";
+  });
+}
+
+Finding one_all_reduce_for_each_gradient(const Evidence& evidence) {
+  if (!launched_inside_no_sync(evidence).empty()) {
+    return "";  // no_sync_is_silent() says so
+  }
+  return first_in_steps(evidence, [](const auto& ranks, int step) -> Finding {
+    for (const TrainingOfRank& training : ranks) {
+      if (Finding text = wrong_launches(training, step, ranks.size()); !text.empty()) {
+        return text;
+      }
+    }
+    return "";
+  });
+}
+
+Finding every_step_reduces(const Evidence& evidence) {
+  return first_on_ranks(
+      evidence, [](const TrainingOfRank&, const TrainingStep& step, std::size_t ranks) {
+        const bool nothing = std::ranges::none_of(step.launches, [](const Seen* launch) {
+          return launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
+        });
+        return step.ended && ranks > 1 && !step.ready.empty() && nothing
+                   ? "nothing was communicated, although backward has computed gradients"
+                   : "";
+      });
+}
+
+Finding misused_in_flight(const Evidence& evidence) {
+  return buffers_in_flight_are_left_alone(evidence).empty()
+             ? ""
+             : "a buffer was used in flight or never waited for, which another test reports";
+}
+
+Finding nothing_in_flight_is_touched(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
+    return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
+           describe_operation(evidence.launch_of(rank, touch.operation)) +
+           " and the wait for it, when " + touch.detail;
+  });
+}
+
+Finding buffers_in_flight_are_left_alone(const Evidence& evidence) {
+  if (!launched_inside_no_sync(evidence).empty()) {
+    return "";  // backward goes on adding then; no_sync_is_silent() says so
+  }
+  const Finding touched = nothing_in_flight_is_touched(evidence);
+  return touched.empty() ? unfinished_operations(evidence) : touched;
+}
+
+Finding backward_never_waits(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kBlocked, [&](const Seen& blocked, int rank) {
+    return where(blocked, rank) + ": " +
+           describe_operation(evidence.launch_of(rank, blocked.operation)) + " " + blocked.text +
+           ": backward stood still until the network was done. Launch in backward; wait in "
+           "finish()";
+  });
+}
+
+Finding backward_launches(const Evidence& evidence) {
+  for (const auto& [model, ranks] : trainings_in(evidence)) {
+    for (const TrainingOfRank& training : ranks) {
+      bool ready = false;
+      bool launched = false;
+      for (const auto& [number, step] : training.steps) {
+        const auto outside = [](const Seen* seen) {
+          return seen->place.phase == Phase::kBackward && !seen->place.no_sync;
+        };
+        ready = ready || std::ranges::any_of(step.ready, outside);
+        launched = launched || std::ranges::any_of(step.launches, outside);
+      }
+      if (ranks.size() > 1 && ready && !launched && launched_inside_no_sync(evidence).empty()) {
+        return "rank " + std::to_string(training.rank) +
+               ": backward launched nothing, so nothing overlaps";
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::testing

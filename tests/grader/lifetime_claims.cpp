@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "grader/calls.h"
+#include "grader/compare.h"
+#include "grader/training_claims.h"
+#include "grader/training_evidence.h"
+
+// Claims on errors, and on what outlives a step or a synchronizer.
+
+namespace ddp::testing {
+
+namespace {
+
+// "N" and "M", if the text ends with "(index N, M)".
+std::vector<std::string> indices_in(std::string_view text) {
+  std::vector<std::string> indices;
+  for (auto mark = text.rfind("(index "); mark < text.size(); ++mark) {
+    if (std::isdigit(text[mark]) == 0) {
+      indices.emplace_back();
+    } else {
+      indices.back() += text[mark];
+    }
+  }
+  std::erase(indices, "");
+  return indices;
+}
+
+bool has_number(std::string_view text, std::string_view number) {
+  const auto digit = [&](std::size_t at) { return at < text.size() && std::isdigit(text[at]); };
+  for (auto at = text.find(number); at != std::string_view::npos; at = text.find(number, at + 1)) {
+    if (!digit(at - 1) && !digit(at + number.size())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// libtorch keeps a place in the list of a tensor's hooks for each that has been removed, in lists
+// that double; so much for the three of a Training, in 150 repetitions.
+constexpr std::int64_t kRemovedHooks = 28'800;
+
+Finding not_alone(const TrainingOfRank& training, const TrainingStep& step) {
+  for (const auto& [index, gradient] : step.alone) {
+    const auto local = step.local.find(index);
+    if (local == step.local.end()) {
+      return on(training) + ": a backward after the synchronizer was destroyed did not reach " +
+             layer(index);
+    }
+    const std::string name =
+        on(training) + ": after the synchronizer was destroyed, this rank's own gradient of " +
+        layer(index);
+    if (Finding text = said(is_bitwise_equal({name}, gradient, local->second)); !text.empty()) {
+      return text;
+    }
+  }
+  return "";
+}
+
+Finding wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
+  if (threw.text.starts_with(kMustFail)) {
+    const std::string_view how = threw.detail;
+    return how.starts_with("c10::Error")
+               ? ""
+               : "rank " + std::to_string(rank) + ": " + threw.text.substr(kMustFail.size()) +
+                     (how.empty() ? " ended without an error"
+                                  : " threw another exception than communication's c10::Error: " +
+                                        std::string(how));
+  }
+  const std::string_view exception = threw.detail;
+  const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
+  if (exception.empty()) {
+    return what + " was accepted, and must throw c10::Error (TORCH_CHECK does)";
+  }
+  if (launched != nullptr) {
+    return what + " communicated " + describe_operation(*launched) +
+           " before it threw: check everything first";
+  }
+  if (!exception.starts_with("c10::Error")) {
+    return what +
+           " threw another exception than c10::Error (TORCH_CHECK does): " + std::string(exception);
+  }
+  const auto said = exception.substr(0, exception.find("argument #"));  // libtorch counts its own
+  for (const std::string& index : indices_in(threw.text)) {
+    if (!has_number(said, index)) {
+      return what + " threw an error that does not name the index " + index + ": " +
+             std::string(exception);
+    }
+  }
+  return "";
+}
+
+// What backward launched before another synchronizer of the same parameters was destroyed, it launches
+// after that, too.
+Finding lost_hooks(const Evidence& evidence) {
+  std::set<const TrainingOfRank*> launching;
+  return first_on_ranks(
+      evidence, [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
+        const bool launched = std::ranges::any_of(step.launches, [](const Seen* launch) {
+          return launch->place.phase == Phase::kBackward;
+        });
+        if (launched) {
+          launching.insert(&training);
+        }
+        return step.ended && !launched && launching.contains(&training)
+                   ? "backward launched nothing, as it had before another synchronizer of the same "
+                     "parameters was destroyed: are this one's hooks gone, too?"
+                   : "";
+      });
+}
+
+}  // namespace
+
+Finding destruction_is_silent(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
+    return launch.place.phase == Phase::kDestruction
+               ? "rank " + std::to_string(rank) + ": the destructor launched " +
+                     describe_operation(launch) +
+                     ": other ranks may destroy theirs at another time, or never"
+               : "";
+  });
+}
+
+Finding destruction_ends_everything(const Evidence& evidence) {
+  if (Finding text = destruction_is_silent(evidence); !text.empty()) {
+    return text;
+  }
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    bool destroyed = false;
+    for (const Seen& seen : evidence.of[rank]) {
+      destroyed = destroyed || (seen.kind == EventKind::kFact && seen.text == "destroyed");
+      const std::string who = "rank " + std::to_string(rank) + ": ";
+      if (destroyed && seen.kind == EventKind::kLaunch) {
+        return Finding(who + "a backward after the synchronizer was destroyed launched " +
+                       describe_operation(seen) + ": are its hooks still there?")
+            .at(&seen, "extra operation");
+      }
+      if (seen.kind == EventKind::kThrew) {
+        return Finding(who + seen.text +
+                       " threw an exception: are its hooks still there? It was: " + seen.detail)
+            .at(&seen);
+      }
+    }
+  }
+  Finding found;
+  for (const auto& [model, ranks] : trainings_in(evidence)) {
+    for (const TrainingOfRank& training : ranks) {
+      for (const auto& [number, step] : training.steps) {
+        found = found.empty() ? not_alone(training, step) : found;
+      }
+    }
+  }
+  found = found.empty() ? every_step_reduces(evidence) : found;
+  found = found.empty() ? lost_hooks(evidence) : found;
+  return found.empty() ? growth_in_steps(evidence, 150, kRemovedHooks) : found;
+}
+
+Finding nothing_grows(const Evidence& evidence) {
+  return launched_inside_no_sync(evidence).empty() ? growth_in_steps(evidence, 150) : "";
+}
+
+// What libtorch and glibc keep of a thread that has ended.
+constexpr std::int64_t kOfAThread = 256;
+
+std::int64_t of_threads(const SeenList& of_rank) {
+  const auto elsewhere = std::ranges::count_if(
+      of_rank, [](const Seen& seen) { return seen.kind == EventKind::kLaunch && !seen.home; });
+  return kOfAThread * elsewhere / 3;
+}
+
+// To one digit: what a run repeats, it says again in the same words.
+std::int64_t rounded(std::int64_t count) {
+  std::int64_t unit = 1;
+  while (count / unit >= 10) {
+    unit *= 10;
+  }
+  return (count + unit / 2) / unit * unit;
+}
+
+Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kFact && seen.text.starts_with("held: ")) {
+        const std::string what = seen.text.substr(std::strlen("held: "));
+        auto found = std::ranges::find_if(counts, [&](const auto& c) { return c.first == what; });
+        found = found == counts.end() ? counts.insert(found, {what, {}}) : found;
+        found->second.push_back(seen.number);
+      }
+    }
+    for (const auto& [what, held] : counts) {
+      if (held.size() < 3) {
+        continue;  // the scenario ended early
+      }
+      // Twice, as an allocation made once is no growth; the heap's are of many sizes.
+      const bool heap = what == "bytes of the heap";
+      const auto growth = heap ? (held.at(2) - held.at(0)) / 2
+                               : std::min(held.at(1) - held.at(0), held.at(2) - held.at(1));
+      if (growth > (heap ? heap_noise + of_threads(evidence.of[rank]) : 0)) {
+        const auto each = rounded((held.at(2) - held.at(0)) / (2 * steps));
+        return "rank " + std::to_string(rank) + ": " + what + " grew by " +
+               (each > 0 ? "about " + std::to_string(each) : "less than one") +
+               " in each repetition: somebody collects them, and does not let go of them";
+      }
+    }
+  }
+  return "";
+}
+
+Finding misuse_is_refused(const Evidence& evidence) {
+  Finding all;  // of the first rank with any
+  for (std::size_t rank = 0; rank < evidence.of.size() && all.empty(); ++rank) {
+    const Seen* launched = nullptr;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kFact && seen.text == "attempt") {
+        launched = nullptr;
+      } else if (seen.kind == EventKind::kLaunch) {
+        launched = &seen;
+      } else if (seen.kind == EventKind::kThrew) {
+        const Finding found = wrong_refusal(seen, static_cast<int>(rank), launched);
+        if (!found.empty()) {
+          all.text += (all.empty() ? "" : "\n") + found.text;
+          all = std::move(all).at(&seen);
+        }
+      }
+    }
+  }
+  return all.empty() ? surroundings_are_left_alone(evidence) : all;
+}
+
+Finding memory_is_bounded(const Evidence& evidence, const std::string& which) {
+  constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
+  std::int64_t limit = 0;                  // of each rank, which says it first
+  std::string alive;
+  return first_event(evidence, EventKind::kFact, [&](const Seen& fact, int rank) -> Finding {
+    if (fact.text == kBytesAllowed) {
+      limit = fact.number;
+      alive.clear();
+    } else if (fact.text.starts_with(kAlive)) {
+      alive += (alive.empty() ? "\n  alive then: " : ", ") + std::to_string(fact.number) + " of " +
+               fact.text.substr(std::strlen(kAlive));
+    }
+    const bool counts = fact.text.starts_with(kBytes) && fact.text.find(which) != std::string::npos;
+    return counts && fact.number > limit + kNumbers
+               ? "rank " + std::to_string(rank) + ": " + fact.text.substr(6) + " take " +
+                     std::to_string(fact.number) + " bytes, and may take " + std::to_string(limit) +
+                     ": " + std::to_string(fact.number - limit) + " more" + alive
+               : "";
+  });
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
+#include "grader/finding.h"
+
+// Tests look at what ranks do from outside. A *scenario* is what every rank of a world does with a
+// stage; it decides nothing. A *claim* is what must be true of all that the ranks of a scenario said and
+// did, which is the scenario's evidence. Each scenario runs once, when the first claim asks for it.
+
+namespace ddp::testing {
+
+// Edge cases: what a scenario has beside the ordinary path.
+constexpr const char* kStridedState = "parameters or buffers that are not contiguous";
+constexpr const char* kStridedGradients = "gradients that are not contiguous";
+constexpr const char* kStridedTensors = "tensors that are not contiguous";
+constexpr const char* kUndefined = "gradients that are undefined";
+constexpr const char* kDtype = "another dtype than float32";
+constexpr const char* kTied = "a weight that is listed twice";
+constexpr const char* kEmpty = "tensors without elements";
+constexpr const char* kShared = "tensors that share memory";
+constexpr const char* kThawed = "layers that are frozen or thawed in training";
+constexpr const char* kSeveral = "several synchronizers";
+constexpr const char* kGroups = "groups other than the whole world";
+constexpr const char* kOneRank = "a single rank";
+constexpr const char* kManyRanks = "more than two ranks";
+
+/// Where two ranks are the ordinary case.
+EdgeCases edge_cases_of(const World& world);
+
+/// Within a scenario: what comes from here on is an edge case. What a rank broke before, it broke
+/// without it.
+void tell_edge_case(Client& client, const std::string& edge_case);
+
+/// Those that the ranks of a run have told.
+EdgeCases told_edge_cases(const Evidence& evidence);
+
+struct Scenario {
+  std::string name;  // "three layers, three steps"
+  World world;
+  std::function<void(Client&)> run;
+  /// The graded test that fails if this scenario does not come to its end. Others do without it.
+  std::string charged_to;
+  /// Its edge cases, from its beginning on; see also tell_edge_case().
+  EdgeCases edge_cases = {};
+  /// The test that fails instead if backward does not come to its end; empty: charged_to.
+  std::string charged_in_backward = {};
+};
+
+using Predicate = std::function<Finding(const Evidence&)>;
+
+/// Fails the current test if `holds` is not true of all `scenarios`. The message names the first with
+/// the fewest edge cases, so give the simplest first. Where all that break it have edge cases, the
+/// grader may deduct from another test: tools/grading/scoring/deductions.py.
+///
+/// Nothing is judged in a scenario in which `unless` finds something that makes `holds` meaningless,
+/// which another test reports; or, without a finding, in a scenario that did not come to its end. If
+/// that leaves out the first scenario, and it has no edge case, the test is not judged.
+void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
+           const Predicate& unless = nullptr);
+
+/// The same for a statement about several scenarios together.
+void judge_together(const std::vector<Scenario>& scenarios,
+                    const std::function<std::string(const std::vector<const Evidence*>&)>& holds);
+
+/// Those of `scenarios` that are charged to a test.
+std::vector<Scenario> charged_to(const std::vector<Scenario>& scenarios, const std::string& test);
+
+/// Those of `scenarios` with these names after `form`, which must exist.
+std::vector<Scenario> named(const std::vector<Scenario>& scenarios,
+                            const std::vector<std::string>& names, const std::string& form = "");
+
+/// All scenarios of several lists.
+std::vector<Scenario> joined(const std::vector<std::vector<Scenario>>& lists);
+
+/// `holds`, which says nothing if `first` is broken in `ordinary`, as another test reports: one mistake.
+Predicate only_where(const Scenario& ordinary, const Predicate& first, const Predicate& holds);
+
+/// The first that does not hold: what is wrong, or nothing.
+Predicate all_of(std::vector<Predicate> predicates);
+
+}  // namespace ddp::testing

@@ -1,0 +1,39 @@
+#include "grader/settings.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "ddp/ranks/confine.h"
+#include "ddp/ranks/stage_library.h"
+
+namespace ddp::testing {
+
+Settings& settings() {
+  static Settings chosen;
+  return chosen;
+}
+
+void load_stage_under_test() {
+  if (settings().untrusted) {
+    confine(settings().stage_library);
+  }
+  load_stage_library(settings().stage_library);
+  if (settings().untrusted) {
+    forbid_new_code();
+  }
+}
+
+MachineShare::MachineShare(Mode mode)
+    : file_(settings().machine.empty() ? -1
+                                       : open(settings().machine.c_str(), O_RDONLY | O_CLOEXEC)) {
+  flock(file_, mode == Mode::kAlone ? LOCK_EX : LOCK_SH);
+}
+
+// Unlocked for all: a rank that is just being started has a copy of the descriptor.
+MachineShare::~MachineShare() {
+  flock(file_, LOCK_UN);
+  close(file_);
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ddp/referee/world.h"
+
+namespace ddp::testing {
+
+/// The settings a test program was started with.
+struct Settings {
+  /// The stage under test; loaded in the ranks only, so that its code never runs in the process
+  /// that decides the score.
+  std::string stage_library;
+  /// Whether the stage is somebody else's: it is confined, see ddp/ranks/confine.h.
+  bool untrusted = false;
+  /// Different in every run unless given; all random numbers of the tests derive from it.
+  std::uint64_t seed = 0;
+  /// The only order of events that scenarios are run in; none: some, see grader/runs.h.
+  std::optional<Schedule> schedule;
+  /// Whether all scenarios with an order to choose are run in a drawn one, too, and not some.
+  bool many_orders = false;
+  /// Whether a claim is judged no further than to the first scenario that breaks it.
+  bool brief = false;
+  at::Device device = at::kCPU;
+  /// A file that says what each scenario does at least, see grader/minimum_activity.h; empty: none.
+  std::string minimum_activity;
+  /// Where the timelines of all ranks are written, see grader/run_output.h; empty: nowhere.
+  std::string trace;
+  /// A file that test programs which run at the same time lock, see MachineShare; empty: none.
+  std::string machine;
+  /// The time limit for a group of ranks.
+  std::chrono::milliseconds deadline{10'000};
+  /// `make debug`: which rank of which scenario waits for gdb, and the folder with the two pipes by which
+  /// they meet; empty: nobody debugs. tools/grading/debugging/debug.py starts it.
+  struct {
+    std::string folder;
+    std::string scenario;
+    int rank = 0;
+  } debug;
+};
+
+/// The settings of this process; written once, when the program starts.
+Settings& settings();
+
+/// Makes the stage under test callable in this rank, which is confined first if it is not trusted.
+void load_stage_under_test();
+
+/// While it lives, this test program may use the machine: beside others, or alone, for what measures
+/// real time. Programs that were started with the same --machine keep to it.
+class MachineShare {
+ public:
+  enum class Mode { kBesideOthers, kAlone };
+
+  /// Blocks until the others let it. Does nothing without --machine.
+  explicit MachineShare(Mode mode);
+  MachineShare(const MachineShare&) = delete;
+  MachineShare& operator=(const MachineShare&) = delete;
+  ~MachineShare();
+
+ private:
+  int file_;
+};
+
+}  // namespace ddp::testing
