@@ -14,7 +14,7 @@
 #include "baselines/batch_norms.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "grader/compare.h"
-#include "harness/ranks.h"
+#include "common/ranks.h"
 #include "grader/settings.h"
 
 namespace ddp {

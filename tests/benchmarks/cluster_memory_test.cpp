@@ -15,7 +15,7 @@
 #include "ddp/ranks/stage_library.h"
 #include "measuring/on_cluster.h"
 #include "measuring/variants.h"
-#include "harness/ranks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -11,7 +11,7 @@
 #include "ddp/timeline/simulated_compute.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "measuring/on_cluster.h"
-#include "harness/ranks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -15,8 +15,8 @@
 #include "ddp/gradient_hooks.h"
 #include "measuring/on_cluster.h"
 #include "models/profiles/hardware.h"
-#include "harness/ranks.h"
-#include "harness/temporary_folder.h"
+#include "common/ranks.h"
+#include "common/temporary_folder.h"
 
 namespace ddp {
 namespace {

@@ -15,7 +15,7 @@
 #include "models/resnet.h"
 #include "models/small_models.h"
 #include "models/transformer.h"
-#include "harness/ranks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.test_launch import environment
+from tests.common.test_launch import environment
 from tools.setup import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "harness/temporary_folder.h"
+#include "common/temporary_folder.h"
 
 namespace ddp {
 namespace {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.program_test import AVERAGING, BUILD, REFUSED, ProgramTest
-from tests.harness.cuda_driver_test import compile_library, driver
+from tests.common.cuda_driver_test import compile_library, driver
 from tools.setup import gpus
 
 FITS = gpus.OLDEST[gpus.CUDA]

@@ -9,7 +9,7 @@ import pytest
 from tools.checking.context import CORES, Context
 from tools.grading.compiling import unresolved
 
-PROGRAMS = ("tests_harness", "tests_benchmarks")
+PROGRAMS = ("tests_common", "tests_benchmarks")
 SECONDS = 3600
 
 

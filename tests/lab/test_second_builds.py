@@ -82,8 +82,8 @@ def test_sanitized_solution(watcher: Watcher, stage: Stage, context: Context, sa
 @each_sanitizer
 def test_sanitized_harness(watcher: Watcher, shard: int, context: Context, sanitized: dict[str, Context]) -> None:
     other = built_with(watcher, context, sanitized)
-    watched = Watched(other, watcher, f"tests_harness.{shard}")
-    run_shard(other, "tests_harness", shard, watched.environment | {"GTEST_FILTER": f"-{':'.join(watcher.cannot_run)}"})
+    watched = Watched(other, watcher, f"tests_common.{shard}")
+    run_shard(other, "tests_common", shard, watched.environment | {"GTEST_FILTER": f"-{':'.join(watcher.cannot_run)}"})
     assert not watched.reported()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.cuda_driver_test import driver
+from tests.common.cuda_driver_test import driver
 from tests.tools.setup_test import Checkout
 from tools.setup import gpus, toolchain
 from tools.setup.toolchain import LabError

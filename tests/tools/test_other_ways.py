@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from tests.harness.test_hosts import HostsTest
+from tests.common.test_hosts import HostsTest
 from tests.tools.conftest import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
 from tools.grading import stages
 from tools.grading.debugging import sanitizer_reports

@@ -26,7 +26,7 @@ from tools.student import course
 
 # Whoever is told of these looks for what is not there.
 INSTRUCTORS = re.compile(
-    r"solutions/|IMPL=solutions|--impl solutions|tests/(mutants|variants|lab|harness|benchmarks|figures|tools)"
+    r"solutions/|IMPL=solutions|--impl solutions|tests/(mutants|variants|lab|common|benchmarks|figures|tools)"
     r"|(NOTES\.md|INSTRUCTOR\.md|instructor\.mk)"
     r"|make (check|release|format|class|autograder)\b|tools[/.](checking|course)"
 )

@@ -86,7 +86,7 @@ def test_what_is_read_of_tests_from_files_is_what_is_built(stage: Stage) -> None
 
 
 def test_the_primers_code_is_compiled_and_run_word_for_word() -> None:
-    primer, program = ((ROOT / name).read_text() for name in ("docs/primer.md", "tests/harness/primer_test.cpp"))
+    primer, program = ((ROOT / name).read_text() for name in ("docs/primer.md", "tests/common/primer_test.cpp"))
     for block in re.findall(r"^```cpp\n(.*?)^```$", primer, re.MULTILINE | re.DOTALL):
         (name,) = re.findall(r"^void (\w+)\(", block, re.MULTILINE)
         assert f"\n{block}\n" in program, "docs/primer.md quotes it differently"

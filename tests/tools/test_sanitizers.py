@@ -41,8 +41,8 @@ WARNING: ThreadSanitizer: data race
     common/ddp/clocks.h:49 in now
 """
 OVERFLOW = f"""\
-{ROOT}/tests/harness/sanitizer_test.cpp:34:23: runtime error: signed integer overflow: 2147483647 + 1
-    #0 0x7f12 in operator() {ROOT}/tests/harness/sanitizer_test.cpp:34:23
+{ROOT}/tests/common/sanitizer_test.cpp:34:23: runtime error: signed integer overflow: 2147483647 + 1
+    #0 0x7f12 in operator() {ROOT}/tests/common/sanitizer_test.cpp:34:23
 SUMMARY: UndefinedBehaviorSanitizer: signed-integer-overflow
 """
 FREED = f"""\
@@ -64,7 +64,7 @@ def test_each_is_found_once_in_whichever_process(tmp_path: Path) -> None:
     (tmp_path / "mistake.9").write_text("WARNING: of another run\n")
     found = [*sanitizer_reports.found(tmp_path / "report").values()]
     assert [path.name for _, path in found] == ["report.3", "report.3", "report.8"]
-    assert "    tests/harness/sanitizer_test.cpp:34 in operator()" in found[1][0]
+    assert "    tests/common/sanitizer_test.cpp:34 in operator()" in found[1][0]
 
 
 def test_a_link_to_nothing_tells_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

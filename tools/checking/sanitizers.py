@@ -1,7 +1,7 @@
 """The lab's own code under sanitizers: what each must report, what it cannot run, and a build with it.
 
 All code of the lab that a test runs (common, solutions, tests) is built with the sanitizer. Correct code passes and
-nothing is reported, by any process. First, mistakes on purpose in tests/harness/sanitizer_test.cpp must be reported, or
+nothing is reported, by any process. First, mistakes on purpose in tests/common/sanitizer_test.cpp must be reported, or
 silence would mean nothing. libtorch is not built with it, but its memory comes from the sanitizer, so that what touches
 freed memory of libtorch's is caught; thread_sanitizer.supp has the rest. Leaks are not reported: ranks end without
 cleaning up.
@@ -22,7 +22,7 @@ from tools.grading.debugging.sanitizer_reports import Sanitizer, found, no_repor
 from tools.grading.running.runner import RunOptions
 from tools.setup.toolchain import LabError
 
-MISTAKES = "tests/harness/sanitizer_test.cpp"
+MISTAKES = "tests/common/sanitizer_test.cpp"
 SUPPRESSIONS = Path(__file__).with_name("thread_sanitizer.supp")
 _KIND = re.compile(r"AddressSanitizer: ([\w-]+)")
 
@@ -63,7 +63,7 @@ THREAD = Watcher(
 
 def build(context: Context, sanitizer: Watcher) -> Context:
     """A build with it, which reports each mistake on purpose."""
-    targets = [*stage_targets(), "tests_harness"]
+    targets = [*stage_targets(), "tests_common"]
     other = second_build(context, f"sanitized_by_{sanitizer.name}", targets, [f"-DSANITIZE={sanitizer.flag}"])
     for test, kind in sanitizer.mistakes.items():
         _require_report(other, sanitizer, test, kind)
@@ -73,7 +73,7 @@ def build(context: Context, sanitizer: Watcher) -> Context:
 def _require_report(other: Context, sanitizer: Watcher, test: str, kind: str) -> None:
     reports, log = no_reports(other.folder("sanitizer") / "mistake"), other.folder("sanitizer") / "mistake.log"
     only = ["--gtest_also_run_disabled_tests", f"--gtest_filter=Sanitizer.DISABLED_{test}"]
-    _, text = other.run([str(other.build_dir / "bin/tests_harness"), *only], log, sanitizer.environment(reports))
+    _, text = other.run([str(other.build_dir / "bin/tests_common"), *only], log, sanitizer.environment(reports))
     texts = [text for text, _ in found(reports).values()]
     if not any(kind in text and MISTAKES in text for text in texts):
         advice = ["sudo sysctl vm.mmap_rnd_bits=28 lets it start"] if "unexpected memory mapping" in text else []

@@ -15,8 +15,8 @@
 #include "ddp/meters/device_timer.h"
 #include "ddp/launching/launch.h"
 #include "ddp/shm/shm_backend.h"
-#include "harness/checks.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -21,9 +21,9 @@
 
 #include "ddp/launching/launch.h"
 #include "ddp/ranks/rank_output.h"
-#include "harness/checks.h"
-#include "harness/ranks.h"
-#include "harness/temporary_folder.h"
+#include "common/checks.h"
+#include "common/ranks.h"
+#include "common/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -87,7 +87,7 @@ RankReport report_of(const std::function<void()>& misbehave) {
 
 void expect_innermost_place(const RankReport& report, const std::string& function) {
   ASSERT_FALSE(report.stack.empty());
-  expect_contains(report.stack[0], "tests/harness/fork_ranks_test.cpp:");
+  expect_contains(report.stack[0], "tests/common/fork_ranks_test.cpp:");
   expect_contains(report.stack[0], function);
 }
 
@@ -401,7 +401,7 @@ std::string described(const RankFunction& body) {
 [[gnu::noinline]] void view_wrongly() { at::ones({3}).view({7}); }
 
 TEST(RankReports, ExceptionsNameTheirPlaceAndOperator) {
-  const std::string here = "at tests/harness/fork_ranks_test.cpp:";
+  const std::string here = "at tests/common/fork_ranks_test.cpp:";
   const std::string standard =
       described([](RankContext&) { static_cast<void>(std::vector<int>().at(3)); });
   expect_contains(standard, here);

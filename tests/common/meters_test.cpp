@@ -10,8 +10,8 @@
 
 #include "ddp/meters/memory_meter.h"
 #include "ddp/meters/statistics.h"
-#include "harness/checks.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

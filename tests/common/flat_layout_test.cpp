@@ -5,7 +5,7 @@
 
 #include "ddp/saved_shards.h"
 #include "ddp/storage.h"
-#include "harness/checks.h"
+#include "common/checks.h"
 
 // What units and their shards are made of. In children, since the parent uses no tensors.
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/checks.h"
+#include "common/checks.h"
 
 namespace ddp::testing {
 namespace {

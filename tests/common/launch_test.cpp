@@ -17,8 +17,8 @@
 #include "ddp/launching/environment.h"
 #include "ddp/launching/meeting.h"
 #include "ddp/ranks/stage_library.h"
-#include "harness/checks.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.test_launch import PROGRAM, environment, finish, hello
+from tests.common.test_launch import PROGRAM, environment, finish, hello
 
 ROOT = Path(__file__).resolve().parents[2]
 HELLO = str(PROGRAM)

@@ -18,8 +18,8 @@
 
 #include "ddp/collectives.h"
 #include "ddp/libtorch_versions.h"
-#include "harness/checks.h"
-#include "harness/referee_runs.h"
+#include "common/checks.h"
+#include "common/referee_runs.h"
 
 namespace ddp {
 namespace {
@@ -174,7 +174,7 @@ TEST(Referee, RanksThatDisagreeAreNamed) {
   const std::string text = evidence.reports.describe();
   expect_contains(text, "the ranks disagree on collective #0");
   expect_contains(text, "rank 1: all-reduce (sum) of a tensor float32 [3]");
-  expect_contains(text, "at tests/harness/referee_test.cpp:");
+  expect_contains(text, "at tests/common/referee_test.cpp:");
 }
 
 TEST(Referee, WhoWaitsForAnEndedRankIsToldSo) {
@@ -184,7 +184,7 @@ TEST(Referee, WhoWaitsForAnEndedRankIsToldSo) {
     }
   });
   const std::string text = evidence.reports.describe();
-  expect_contains(text, "rank 1 has already returned without joining it\n    at tests/harness/");
+  expect_contains(text, "rank 1 has already returned without joining it\n    at tests/common/");
 }
 
 TEST(Referee, ADeadlockIsKnownAtOnce) {

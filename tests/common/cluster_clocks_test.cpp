@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ddp/cluster/clocks.h"
-#include "harness/checks.h"
+#include "common/checks.h"
 
 namespace ddp::cluster {
 namespace {

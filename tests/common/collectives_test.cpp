@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "harness/checks.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

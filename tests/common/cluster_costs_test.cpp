@@ -10,8 +10,8 @@
 #include "ddp/cluster/hardware.h"
 #include "ddp/cluster/operators.h"
 #include "ddp/network_model.h"
-#include "harness/checks.h"
-#include "harness/cluster_layers.h"
+#include "common/checks.h"
+#include "common/cluster_layers.h"
 
 namespace ddp::cluster {
 namespace {
@@ -245,7 +245,7 @@ CHILD_TEST(OperatorWatch, ValuesAreRefusedByOperatorAndLine) {
   const auto expect = [](const std::string& text, const std::string& begin) {
     EXPECT_TRUE(text.starts_with(begin)) << text;
     expect_contains(text, "on the simulated cluster tensors have shapes and no values");
-    expect_contains(text, "(tests/harness/cluster_costs_test.cpp:");
+    expect_contains(text, "(tests/common/cluster_costs_test.cpp:");
   };
   expect(refusal([] { at::zeros({1}, kMeta).item<float>(); }), "aten::_local_scalar_dense");
   expect(refusal([] { at::zeros({1}, kMeta).data_ptr<float>(); }), "data_ptr()");

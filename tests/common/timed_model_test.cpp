@@ -6,8 +6,8 @@
 
 #include "ddp/cluster/cluster.h"
 #include "ddp/gradient_hooks.h"
-#include "harness/checks.h"
-#include "harness/cluster_layers.h"
+#include "common/checks.h"
+#include "common/cluster_layers.h"
 
 namespace ddp::cluster {
 

@@ -10,8 +10,8 @@
 #include "ddp/backends/worker_queue.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/launching/launch.h"
-#include "harness/checks.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

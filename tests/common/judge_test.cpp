@@ -12,7 +12,7 @@
 
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
-#include "harness/checks.h"
+#include "common/checks.h"
 #include "grader/run_output.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"

@@ -17,8 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tests.harness.test_hosts import HELLO, Host, hosts, why_no_hosts
-from tests.harness.test_launch import hello
+from tests.common.test_hosts import HELLO, Host, hosts, why_no_hosts
+from tests.common.test_launch import hello
 from tools.grading.stages import all_stages
 
 GUARD = ROOT / "tools/grading/running/guard.py"

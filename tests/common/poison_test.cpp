@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "ddp/referee/access_watch.h"
-#include "harness/checks.h"
+#include "common/checks.h"
 #include "grader/compare.h"
 
 namespace ddp {

@@ -14,9 +14,9 @@
 
 #include "ddp/backends/limited_link.h"
 #include "ddp/launching/launch.h"
-#include "harness/checks.h"
-#include "harness/ranks.h"
-#include "harness/temporary_folder.h"
+#include "common/checks.h"
+#include "common/ranks.h"
+#include "common/temporary_folder.h"
 
 namespace ddp {
 namespace {

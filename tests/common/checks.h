@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "harness/ranks.h"
+#include "common/ranks.h"
 
 /// A test that uses tensors, which only a child of the program may do: ddp::testing::in_child().
 #define CHILD_TEST(suite, name)                                              \

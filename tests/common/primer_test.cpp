@@ -7,8 +7,8 @@
 
 #include "ddp/collectives.h"
 #include "ddp/gradient_hooks.h"
-#include "harness/checks.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

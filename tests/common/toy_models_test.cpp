@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "harness/checks.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -10,7 +10,7 @@
 #include "ddp/gradient_hooks.h"
 #include "ddp/models/toy_models.h"
 #include "grader/compare.h"
-#include "harness/ranks.h"
+#include "common/ranks.h"
 #include "grader/settings.h"
 #include "grader/toy_scenarios.h"
 

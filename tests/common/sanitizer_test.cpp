@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "ddp/backends/worker_queue.h"
-#include "harness/checks.h"
+#include "common/checks.h"
 
 namespace ddp {
 namespace {

@@ -7,9 +7,9 @@
 #include "ddp/baselines/python_ddp_baseline.h"
 #include "ddp/baselines/reducer_baseline.h"
 #include "ddp/cluster/timed_model.h"
-#include "harness/checks.h"
-#include "harness/cluster_layers.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/cluster_layers.h"
+#include "common/ranks.h"
 
 namespace ddp::cluster {
 

@@ -8,9 +8,9 @@
 
 #include "ddp/cluster/timed_model.h"
 #include "ddp/libtorch_versions.h"
-#include "harness/checks.h"
-#include "harness/cluster_layers.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/cluster_layers.h"
+#include "common/ranks.h"
 
 namespace ddp::cluster {
 

@@ -12,7 +12,7 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/world.h"
-#include "harness/referee_runs.h"
+#include "common/referee_runs.h"
 
 namespace ddp {
 

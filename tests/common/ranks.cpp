@@ -1,4 +1,4 @@
-#include "harness/ranks.h"
+#include "common/ranks.h"
 
 #include <gtest/gtest.h>
 

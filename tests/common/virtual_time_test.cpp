@@ -11,8 +11,8 @@
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
 #include "ddp/timeline/simulated_compute.h"
-#include "harness/checks.h"
-#include "harness/ranks.h"
+#include "common/checks.h"
+#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/models/toy_models.h"
-#include "harness/checks.h"
+#include "common/checks.h"
 #include "grader/settings.h"
 
 namespace ddp {
