@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "ddp/backends/cuda.h"
-#include "ddp/meters/whole_file.h"
 #include "ddp/launching/environment.h"
+#include "ddp/meters/whole_file.h"
 #include "measuring/command_line.h"
 
 namespace ddp {

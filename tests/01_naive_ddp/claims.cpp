@@ -1,11 +1,11 @@
 #include <algorithm>
 
-#include "scenarios.h"
 #include "grader/grading.h"
 #include "grader/toy_scenarios.h"
 #include "grader/training_claims.h"
 #include "grader/training_evidence.h"
 #include "grader/training_scenarios.h"
+#include "scenarios.h"
 
 // What must be true of all that the ranks did, in every scenario.
 

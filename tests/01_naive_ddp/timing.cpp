@@ -6,11 +6,11 @@
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "scenarios.h"
 #include "grader/chain.h"
 #include "grader/grading.h"
 #include "grader/real_time_report.h"
 #include "grader/training_evidence.h"
+#include "scenarios.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 

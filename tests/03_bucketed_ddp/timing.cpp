@@ -10,12 +10,12 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/referee/client.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "scenarios.h"
 #include "grader/chain.h"
 #include "grader/grading.h"
 #include "grader/real_time_report.h"
 #include "grader/training_claims.h"
 #include "grader/training_scenarios.h"
+#include "scenarios.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 

@@ -3,13 +3,13 @@
 #include <map>
 #include <string_view>
 
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/compare.h"
 #include "grader/grading.h"
 #include "grader/settings.h"
 #include "grader/training_claims.h"
 #include "grader/training_evidence.h"
+#include "scenarios.h"
 
 // What must be true of all that the ranks did, in every scenario.
 

@@ -4,9 +4,9 @@
 
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/settings.h"
+#include "scenarios.h"
 
 // What is in use in memory.
 

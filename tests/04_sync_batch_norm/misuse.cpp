@@ -3,10 +3,10 @@
 #include <sstream>
 #include <utility>
 
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/settings.h"
 #include "grader/training.h"
+#include "scenarios.h"
 
 // Uses that must be refused.
 

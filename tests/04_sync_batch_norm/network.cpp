@@ -3,10 +3,10 @@
 #include <functional>
 #include <memory>
 
-#include "scenarios.h"
 #include "grader/compare.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"
+#include "scenarios.h"
 
 // The layer in a model trained with data parallelism.
 

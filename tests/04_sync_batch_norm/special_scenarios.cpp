@@ -3,8 +3,8 @@
 #include <cmath>
 #include <string>
 
-#include "scenarios.h"
 #include "grader/calls.h"
+#include "scenarios.h"
 
 // Uses in training whose inputs, groups or order are special in some way.
 

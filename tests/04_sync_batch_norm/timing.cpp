@@ -9,10 +9,10 @@
 #include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "scenarios.h"
 #include "grader/grading.h"
 #include "grader/real_time_report.h"
 #include "grader/training_evidence.h"
+#include "scenarios.h"
 
 // How long a use takes, in virtual nanoseconds: exact, and the same on every machine.
 

@@ -16,11 +16,11 @@
 
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"
 #include "grader/training.h"
+#include "scenarios.h"
 
 namespace ddp::testing {
 

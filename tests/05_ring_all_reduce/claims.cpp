@@ -1,10 +1,10 @@
 #include "claims.h"
 
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/grading.h"
 #include "grader/training_claims.h"
 #include "grader/training_evidence.h"
+#include "scenarios.h"
 
 // What must be true of all that the ranks did, in every scenario.
 

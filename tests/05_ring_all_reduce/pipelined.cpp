@@ -7,11 +7,11 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/referee/client.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/grading.h"
 #include "grader/real_time_report.h"
 #include "grader/training_claims.h"
+#include "scenarios.h"
 
 // The extension: a report, worth no points, and only if the results are right.
 

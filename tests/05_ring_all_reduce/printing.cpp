@@ -8,9 +8,9 @@
 #include <streambuf>
 
 #include "claims.h"
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/scenario.h"
+#include "scenarios.h"
 
 // The warm-up: what ranks write, and in which order.
 

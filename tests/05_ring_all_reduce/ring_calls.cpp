@@ -12,11 +12,11 @@
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/compare.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"
+#include "scenarios.h"
 
 namespace ddp::testing {
 

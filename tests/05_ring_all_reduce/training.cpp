@@ -5,8 +5,8 @@
 
 #include "05_ring_all_reduce/ring_all_reduce.h"
 #include "claims.h"
-#include "scenarios.h"
 #include "grader/toy_scenarios.h"
+#include "scenarios.h"
 
 // The purpose of the ring: a model's gradients.
 

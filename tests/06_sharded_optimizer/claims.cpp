@@ -1,12 +1,12 @@
 #include "claims.h"
 
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/grading.h"
 #include "grader/settings.h"
 #include "grader/toy_scenarios.h"
 #include "grader/training_claims.h"
 #include "grader/training_scenarios.h"
+#include "scenarios.h"
 
 // What must be true of all that the ranks did, in every scenario.
 

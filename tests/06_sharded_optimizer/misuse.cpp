@@ -4,11 +4,11 @@
 #include <limits>
 
 #include "ddp/referee/client.h"
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/memory_account.h"
 #include "grader/settings.h"
 #include "grader/training_scenarios.h"
+#include "scenarios.h"
 
 // Scenarios for errors, lifetime and memory.
 

@@ -1,9 +1,9 @@
 #include "claims.h"
 #include "ddp/virtual_time/virtual_time.h"
-#include "scenarios.h"
 #include "grader/chain.h"
 #include "grader/grading.h"
 #include "grader/training_scenarios.h"
+#include "scenarios.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 

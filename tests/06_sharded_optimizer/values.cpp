@@ -5,11 +5,11 @@
 #include <map>
 
 #include "claims.h"
-#include "scenarios.h"
 #include "grader/compare.h"
 #include "grader/norm.h"
 #include "grader/training_claims.h"
 #include "grader/training_evidence.h"
+#include "scenarios.h"
 
 // Where parameters end.
 

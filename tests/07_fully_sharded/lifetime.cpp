@@ -4,8 +4,8 @@
 
 #include "cases.h"
 #include "ddp/referee/client.h"
-#include "scenarios.h"
 #include "grader/calls.h"
+#include "scenarios.h"
 
 // Errors, and the end of a model.
 

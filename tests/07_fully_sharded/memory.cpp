@@ -6,9 +6,9 @@
 
 #include "cases.h"
 #include "ddp/referee/client.h"
-#include "scenarios.h"
 #include "grader/memory_account.h"
 #include "grader/training_claims.h"
+#include "scenarios.h"
 
 // What a rank's tensors take, to the byte: units of equal size, whose functions take little.
 

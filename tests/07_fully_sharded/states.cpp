@@ -5,10 +5,10 @@
 #include "cases.h"
 #include "ddp/flat_layout.h"
 #include "ddp/referee/client.h"
-#include "scenarios.h"
 #include "grader/calls.h"
 #include "grader/compare.h"
 #include "grader/training_evidence.h"
+#include "scenarios.h"
 
 // Saving and loading: a model of the ranks 0 and 1, one of all four, and back.
 

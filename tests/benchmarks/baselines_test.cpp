@@ -12,9 +12,9 @@
 
 #include "baselines/all_reduces.h"
 #include "baselines/batch_norms.h"
+#include "common/ranks.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "grader/compare.h"
-#include "common/ranks.h"
 #include "grader/settings.h"
 
 namespace ddp {

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "common/ranks.h"
 #include "ddp/cluster/cluster.h"
 #include "ddp/cluster/meta_memory.h"
 #include "ddp/cluster/timed_model.h"
@@ -15,7 +16,6 @@
 #include "ddp/ranks/stage_library.h"
 #include "measuring/on_cluster.h"
 #include "measuring/variants.h"
-#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -7,11 +7,11 @@
 #include <bit>
 
 #include "baselines/all_reduces.h"
+#include "common/ranks.h"
 #include "ddp/ranks/stage_library.h"
 #include "ddp/timeline/simulated_compute.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "measuring/on_cluster.h"
-#include "common/ranks.h"
 
 namespace ddp {
 namespace {

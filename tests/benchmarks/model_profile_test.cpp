@@ -12,11 +12,11 @@
 #include <fstream>
 #include <map>
 
+#include "common/ranks.h"
+#include "common/temporary_folder.h"
 #include "ddp/gradient_hooks.h"
 #include "measuring/on_cluster.h"
 #include "models/profiles/hardware.h"
-#include "common/ranks.h"
-#include "common/temporary_folder.h"
 
 namespace ddp {
 namespace {

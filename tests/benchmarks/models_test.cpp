@@ -11,11 +11,11 @@
 #include <map>
 
 #include "baselines/batch_norms.h"
+#include "common/ranks.h"
 #include "measuring/workload.h"
 #include "models/resnet.h"
 #include "models/small_models.h"
 #include "models/transformer.h"
-#include "common/ranks.h"
 
 namespace ddp {
 namespace {

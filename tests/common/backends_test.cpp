@@ -5,13 +5,13 @@
 #include <future>
 #include <vector>
 
+#include "common/checks.h"
+#include "common/ranks.h"
 #include "ddp/backends/limited_link.h"
 #include "ddp/backends/tensor_names.h"
 #include "ddp/backends/worker_queue.h"
-#include "ddp/meters/statistics.h"
 #include "ddp/launching/launch.h"
-#include "common/checks.h"
-#include "common/ranks.h"
+#include "ddp/meters/statistics.h"
 
 namespace ddp {
 namespace {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "ddp/baselines/python_ddp_baseline.h"
-#include "ddp/baselines/reducer_baseline.h"
-#include "ddp/cluster/timed_model.h"
 #include "common/checks.h"
 #include "common/cluster_layers.h"
 #include "common/ranks.h"
+#include "ddp/baselines/python_ddp_baseline.h"
+#include "ddp/baselines/reducer_baseline.h"
+#include "ddp/cluster/timed_model.h"
 
 namespace ddp::cluster {
 

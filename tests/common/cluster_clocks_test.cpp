@@ -2,8 +2,8 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
-#include "ddp/cluster/clocks.h"
 #include "common/checks.h"
+#include "ddp/cluster/clocks.h"
 
 namespace ddp::cluster {
 namespace {

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <sstream>
 
+#include "common/checks.h"
+#include "common/cluster_layers.h"
 #include "ddp/cluster/cluster.h"
 #include "ddp/cluster/hardware.h"
 #include "ddp/cluster/operators.h"
 #include "ddp/network_model.h"
-#include "common/checks.h"
-#include "common/cluster_layers.h"
 
 namespace ddp::cluster {
 namespace {

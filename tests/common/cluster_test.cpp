@@ -6,11 +6,11 @@
 
 #include <thread>
 
-#include "ddp/cluster/timed_model.h"
-#include "ddp/libtorch_versions.h"
 #include "common/checks.h"
 #include "common/cluster_layers.h"
 #include "common/ranks.h"
+#include "ddp/cluster/timed_model.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp::cluster {
 

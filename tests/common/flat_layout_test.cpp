@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "common/checks.h"
 #include "ddp/saved_shards.h"
 #include "ddp/storage.h"
-#include "common/checks.h"
 
 // What units and their shards are made of. In children, since the parent uses no tensors.
 

@@ -19,11 +19,11 @@
 #include <iostream>
 #include <thread>
 
-#include "ddp/launching/launch.h"
-#include "ddp/ranks/rank_output.h"
 #include "common/checks.h"
 #include "common/ranks.h"
 #include "common/temporary_folder.h"
+#include "ddp/launching/launch.h"
+#include "ddp/ranks/rank_output.h"
 
 namespace ddp {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <optional>
 
+#include "common/checks.h"
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/models/toy_models.h"
-#include "common/checks.h"
 #include "grader/settings.h"
 
 namespace ddp {

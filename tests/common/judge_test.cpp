@@ -10,9 +10,9 @@
 #include <iostream>
 #include <memory>
 
+#include "common/checks.h"
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
-#include "common/checks.h"
 #include "grader/run_output.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"

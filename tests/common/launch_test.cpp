@@ -13,12 +13,12 @@
 #include <filesystem>
 #include <map>
 
+#include "common/checks.h"
+#include "common/ranks.h"
 #include "ddp/collectives.h"
 #include "ddp/launching/environment.h"
 #include "ddp/launching/meeting.h"
 #include "ddp/ranks/stage_library.h"
-#include "common/checks.h"
-#include "common/ranks.h"
 
 namespace ddp {
 namespace {

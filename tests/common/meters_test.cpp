@@ -8,10 +8,10 @@
 #include <optional>
 #include <thread>
 
-#include "ddp/meters/memory_meter.h"
-#include "ddp/meters/statistics.h"
 #include "common/checks.h"
 #include "common/ranks.h"
+#include "ddp/meters/memory_meter.h"
+#include "ddp/meters/statistics.h"
 
 namespace ddp {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include "ddp/referee/access_watch.h"
 #include "common/checks.h"
+#include "ddp/referee/access_watch.h"
 #include "grader/compare.h"
 
 namespace ddp {

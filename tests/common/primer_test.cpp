@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp/collectives.h"
-#include "ddp/gradient_hooks.h"
 #include "common/checks.h"
 #include "common/ranks.h"
+#include "ddp/collectives.h"
+#include "ddp/gradient_hooks.h"
 
 namespace ddp {
 namespace {

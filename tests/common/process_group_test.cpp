@@ -8,15 +8,15 @@
 #include <cmath>
 #include <utility>
 
+#include "common/checks.h"
+#include "common/ranks.h"
 #include "ddp/backends/cuda.h"
 #include "ddp/backends/host_staged_backend.h"
 #include "ddp/baselines/reducer_baseline.h"
+#include "ddp/launching/launch.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/device_timer.h"
-#include "ddp/launching/launch.h"
 #include "ddp/shm/shm_backend.h"
-#include "common/checks.h"
-#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -9,7 +9,7 @@
 
 // Ranks with expectations, for tests of the lab itself. Those that fail in a rank fail the test, with
 // file, line and rank; so does a rank that dies, hangs or throws. Graded tests have none: see
-// support/scenario.h.
+// grader/scenario.h.
 
 namespace ddp::testing {
 

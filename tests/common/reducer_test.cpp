@@ -6,11 +6,11 @@
 #include <numeric>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "common/ranks.h"
 #include "ddp/baselines/reducer_baseline.h"
 #include "ddp/gradient_hooks.h"
 #include "ddp/models/toy_models.h"
 #include "grader/compare.h"
-#include "common/ranks.h"
 #include "grader/settings.h"
 #include "grader/toy_scenarios.h"
 

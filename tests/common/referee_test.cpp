@@ -16,10 +16,10 @@
 #include <new>
 #include <thread>
 
-#include "ddp/collectives.h"
-#include "ddp/libtorch_versions.h"
 #include "common/checks.h"
 #include "common/referee_runs.h"
+#include "ddp/collectives.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 namespace {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <memory>
 
-#include "ddp/backends/worker_queue.h"
 #include "common/checks.h"
+#include "ddp/backends/worker_queue.h"
 
 namespace ddp {
 namespace {

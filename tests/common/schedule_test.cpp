@@ -9,10 +9,10 @@
 #include <mutex>
 #include <vector>
 
+#include "common/referee_runs.h"
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/world.h"
-#include "common/referee_runs.h"
 
 namespace ddp {
 

@@ -4,10 +4,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "ddp/cluster/cluster.h"
-#include "ddp/gradient_hooks.h"
 #include "common/checks.h"
 #include "common/cluster_layers.h"
+#include "ddp/cluster/cluster.h"
+#include "ddp/gradient_hooks.h"
 
 namespace ddp::cluster {
 

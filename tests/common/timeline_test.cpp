@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ddp/backends/limited_link.h"
-#include "ddp/launching/launch.h"
 #include "common/checks.h"
 #include "common/ranks.h"
 #include "common/temporary_folder.h"
+#include "ddp/backends/limited_link.h"
+#include "ddp/launching/launch.h"
 
 namespace ddp {
 namespace {

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/checks.h"
+#include "common/ranks.h"
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
 #include "ddp/timeline/simulated_compute.h"
-#include "common/checks.h"
-#include "common/ranks.h"
 
 namespace ddp {
 namespace {

@@ -38,7 +38,7 @@ struct Finding {
   /// Whether the claim holds in the scenario without that.
   bool holds_otherwise = false;
 
-  // What a picture shows of it (support/picture.h).
+  // What a picture shows of it (grader/picture.h).
 
   /// An event of the evidence that breaks the claim.
   struct Spot {

@@ -7,8 +7,8 @@
 
 #include "ddp/backends/limited_link.h"
 #include "ddp/collectives.h"
-#include "ddp/meters/statistics.h"
 #include "ddp/launching/launch.h"
+#include "ddp/meters/statistics.h"
 #include "grader/grading.h"
 #include "grader/run_output.h"
 #include "grader/settings.h"

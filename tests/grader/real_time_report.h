@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "ddp/launching/process_group.h"
 #include "ddp/network_model.h"
 #include "ddp/ranks/fork_ranks.h"
-#include "ddp/launching/process_group.h"
 
 namespace ddp::testing {
 

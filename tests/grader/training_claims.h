@@ -69,7 +69,7 @@ Finding nothing_grows(const Evidence& evidence);
 Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise = 9'600);
 
 /// Facts "bytes <what>" are no more than the last "bytes allowed", where <what> has `which` in it. Those
-/// after kAlive are what it consists of: support/memory_account.h.
+/// after kAlive are what it consists of: grader/memory_account.h.
 constexpr const char* kAlive = "alive: ";
 Finding memory_is_bounded(const Evidence& evidence, const std::string& which = "");
 

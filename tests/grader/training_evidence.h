@@ -14,7 +14,7 @@
 #include "grader/compare.h"
 #include "grader/finding.h"
 
-// The evidence of a Training (support/training.h), sorted, and what the claims on it are made of.
+// The evidence of a Training (grader/training.h), sorted, and what the claims on it are made of.
 
 namespace ddp::testing {
 

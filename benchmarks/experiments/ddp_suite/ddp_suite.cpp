@@ -13,8 +13,8 @@
 #include <map>
 
 #include "ddp/backends/cuda.h"
-#include "ddp/meters/whole_file.h"
 #include "ddp/launching/environment.h"
+#include "ddp/meters/whole_file.h"
 #include "experiments/ddp_suite/suite.h"
 #include "measuring/benchmark.h"
 #include "measuring/command_line.h"

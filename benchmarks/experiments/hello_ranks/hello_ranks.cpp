@@ -9,8 +9,8 @@
 
 #include <cstdio>
 
-#include "ddp/meters/statistics.h"
 #include "ddp/launching/launch.h"
+#include "ddp/meters/statistics.h"
 #include "measuring/command_line.h"
 
 namespace {

@@ -2,8 +2,8 @@
 
 #include <chrono>
 
-#include "ddp/ranks/fork_ranks.h"
 #include "ddp/launching/process_group.h"
+#include "ddp/ranks/fork_ranks.h"
 
 namespace ddp {
 

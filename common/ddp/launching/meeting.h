@@ -4,8 +4,8 @@
 #include <string>
 
 #include "ddp/launching/environment.h"
-#include "ddp/ranks/fork_ranks.h"
 #include "ddp/launching/process_group.h"
+#include "ddp/ranks/fork_ranks.h"
 
 // How ranks that a launcher has started, each on some machine, find each other.
 

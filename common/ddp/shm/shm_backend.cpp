@@ -18,9 +18,9 @@
 
 #include "ddp/backends/operation_backend.h"
 #include "ddp/backends/worker_queue.h"
+#include "ddp/launching/launch.h"
 #include "ddp/ranks/bell.h"
 #include "ddp/ranks/file_descriptor.h"
-#include "ddp/launching/launch.h"
 
 namespace ddp {
 namespace {

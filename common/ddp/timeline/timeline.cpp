@@ -11,8 +11,8 @@
 
 #include "ddp/backends/operation_backend.h"
 #include "ddp/collectives.h"
-#include "ddp/meters/whole_file.h"
 #include "ddp/launching/launch.h"
+#include "ddp/meters/whole_file.h"
 
 namespace ddp {
 

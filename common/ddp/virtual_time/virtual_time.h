@@ -7,8 +7,8 @@
 
 #include "ddp/network_model.h"
 #include "ddp/referee/evidence.h"
-#include "ddp/virtual_time/message_times.h"
 #include "ddp/timeline/timeline.h"
+#include "ddp/virtual_time/message_times.h"
 
 namespace ddp {
 
