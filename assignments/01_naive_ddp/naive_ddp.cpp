@@ -5,7 +5,7 @@
 namespace ddp {
 
 // Broadcasts rank 0's parameters and buffers, and returns a synchronizer whose finish() runs one
-// blocking all-reduce for each trainable parameter and leaves the mean over ranks in its gradient.
+// all-reduce for each trainable parameter and leaves the mean over ranks in its gradient.
 //
 // Parameters may have any shape. A gradient has its parameter's shape and dtype.
 // Throws c10::Error, with the index, for bad arguments: see "Errors" in the header.

@@ -40,8 +40,8 @@ namespace ddp {
 // Errors are c10::Error, thrown before any communication. If a tensor is at fault, the message
 // names its index in `parameters` or `buffers`. At construction: an empty list of parameters, an
 // undefined tensor, a trainable parameter that is not a leaf of the autograd graph, a null group.
-// In finish(): a sparse gradient of a trainable parameter. Check only what this rank can see;
-// differences between ranks are for the grader to find.
+// In finish(): a sparse gradient of a trainable parameter. Check only what this rank can see: you
+// need not detect that ranks differ.
 
 /// One all-reduce for each trainable parameter, of exactly its elements in its dtype.
 std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,

@@ -59,8 +59,8 @@ struct BucketedDdpOptions {
 ///
 /// Buckets are launched in plan order on every rank, in whatever order gradients become ready.
 /// Bucket b starts when all its gradients are ready (on_gradient_ready, ddp/gradient_hooks.h) and
-/// bucket b - 1 has started; a bucket that is full early waits its turn. It has started when the hook
-/// of the gradient that it waited for returns. Nothing waits inside backward. From the moment a
+/// bucket b - 1 has started; a bucket that is full early waits its turn. It starts before the hook of
+/// the gradient that it waited for returns. Nothing waits inside backward. From the moment a
 /// gradient is ready to the end of finish() it belongs to the synchronizer, which may copy it at
 /// once or when its bucket starts. Ranks may take different branches.
 ///
@@ -72,12 +72,12 @@ struct BucketedDdpOptions {
 ///
 /// NoSync: inside the scope hooks launch nothing. At most one backward outside NoSync may run
 /// between two calls of finish(), because a second would add to gradients in flight: its hook
-/// throws c10::Error, and so does backward(). (One that reaches only other gradients need not be
-/// noticed, nor any where overlap = false, which needs no hooks.)
+/// throws c10::Error, and so does backward(). (Need not be noticed: one that reaches
+/// only other gradients, or any with overlap = false, which needs no hooks.)
 ///
 /// The averages are copied back, or parameter.grad() becomes a view of its bucket. Memory: all
-/// tensors that live at a time beside the gradients, flat ones and others, take no more than the
-/// trainable parameters' bytes plus one bucket.
+/// tensors that are alive at once, besides the gradients, take no more than the trainable
+/// parameters' bytes plus one bucket.
 ///
 /// Errors besides stage 01's: options.cap_bytes <= 0; a trainable parameter whose dtype or device
 /// is no longer that of its bucket (thrown by its hook or finish(), naming its index in

@@ -39,8 +39,8 @@ void broadcast(at::Tensor tensor, const ProcessGroupPtr& group, int root = 0);
 /// Sends `tensor` to rank `peer`, or receives into it. The blocking forms return when the transfer
 /// is complete. A send may complete only with its recv, so ranks that all send first deadlock. Until
 /// wait() on the handle returns, a tensor that is being received must be neither read nor written,
-/// one that is being sent not written. Wait once for each handle: Gloo takes a second wait for
-/// another message's. Several threads of a rank may send and receive at once, but not with the same
+/// one that is being sent not written. Wait once for each handle: with Gloo a second wait would
+/// catch another message. Several threads of a rank may send and receive at once, but not with the same
 /// peer in the same direction.
 void send(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag = 0);
 void recv(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag = 0);

@@ -45,14 +45,14 @@ class Silenceable {
 ///
 /// Collective calls. All ranks must construct the synchronizer and call finish(), in the same
 /// order. Calling finish() twice in a row, or with no gradient ready on any rank, is harmless: the
-/// average of equal values is that value. A single rank may communicate nothing, and what has no
-/// elements need not be sent.
+/// average of equal values is that value. With a single rank, or for what has no elements, nothing
+/// need be sent.
 ///
 /// Lifetime. Destruction removes all hooks, and communicates nothing: a later backward neither
 /// communicates nor touches freed memory. No rank may destroy a synchronizer between backward and
 /// finish().
 ///
-/// Surroundings. What a thread or the process has once is left as it was: autograd's mode, the
+/// Surroundings. Per-thread and global state is left as it was: autograd's mode, the
 /// default dtype, the number of threads, the state of random numbers, the modes of arithmetic.
 ///
 /// Errors. Where communication fails, whichever call needs it throws. After an exception from
