@@ -13,7 +13,7 @@ std::vector<Scenario> training();
 std::vector<Scenario> small_models();
 std::vector<Scenario> all_models();
 
-/// Both.
+/// All of these.
 std::vector<Scenario> all_scenarios();
 
 /// Misuse, which must be refused.

@@ -18,8 +18,8 @@ namespace ddp::testing {
 
 namespace {
 
-/// A network, and what a layer costs: `backward_ns`, more for every third layer, and more on one
-/// rank, which is another one for each layer.
+/// A network, and what a layer costs: `backward_ns`, doubled for every third layer, plus an extra that
+/// rotates over the ranks.
 struct TimingCase {
   const char* name;
   NetworkModel network;

@@ -174,7 +174,7 @@ std::vector<Scenario> tiny_deviations();
 /// Upstream gradients of which some ranks have none.
 std::vector<Scenario> upstreams();
 std::vector<Scenario> large_means();
-/// Too many values for an exact mean in float32, of which the weight's gradient is independent.
+/// Too many values for an exact mean in float32; the weight's gradient must not depend on it.
 std::vector<Scenario> large_products();
 std::vector<Scenario> low_precision();
 std::vector<Scenario> layouts();

@@ -30,7 +30,7 @@ struct Pass {
   std::vector<std::size_t> uses;  // units, in order
   How how = How::kTrain;
   bool no_sync = false;      // backward is inside a scope, and forward, too
-  bool scope_turns = false;  // but for this: then forward is outside, or it is inside alone
+  bool scope_turns = false;  // swaps: only forward, or only backward, is inside
   bool inner_scope = false;  // another one begins and ends before backward
 };
 
@@ -75,8 +75,8 @@ const std::vector<Case>& cases();
 /// gathered ahead: then the header says of every gather where it comes.
 bool is_determined(const Case& one);
 
-/// Whether something is gathered ahead that nobody uses: then no step has a time, since of when such a gather is waited
-/// for nothing is said.
+/// Whether something is gathered ahead that nobody uses: then step time is undefined: the header does not say
+/// when such a gather is waited for.
 bool gathers_in_vain(const Case& one);
 bool accumulates(const Case& one);  // has a pass inside NoSync
 bool clips(const Case& one);

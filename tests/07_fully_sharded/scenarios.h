@@ -5,7 +5,7 @@
 
 #include "grader/scenario.h"
 
-// Scenarios that train no case.
+// Scenarios without a Case.
 
 namespace ddp::testing {
 

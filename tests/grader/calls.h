@@ -60,8 +60,8 @@ class KeptSurroundings {
   const State before_ = now();
 };
 
-/// Has this process calculate as few do, with more than one thread, so that setting a mode back is
-/// not switching it off.
+/// Sets modes other than the defaults, and more than one thread, so that restoring them differs from
+/// resetting them.
 void choose_unusual_modes();
 
 /// No call has changed what is not its own.

@@ -29,7 +29,7 @@ class Chain {
   std::int64_t carry(c10d::OpType type, std::int64_t bytes, std::int64_t launched);
   /// Both.
   std::int64_t run(c10d::OpType type, std::int64_t bytes) { return carry(type, bytes, launch()); }
-  /// No rank goes on before.
+  /// All ranks wait until then.
   void wait(std::int64_t until);
   /// Forward and backward of a step, in which each bucket, if there are some, is launched as soon as it
   /// and those before it are complete. Returns when the last rank has launched each.
@@ -90,8 +90,7 @@ std::string off_the_chain(int step, std::int64_t took, std::int64_t expected,
                               "a launch that is late, a wait too many, or "
                               "another operation");
 
-/// "; first off it: ...": of all ranks, which are `members`, what begins first at another time than by the
-/// chain.
+/// "; first off it: ...": the earliest operation or layer of any rank that deviates from the chain.
 std::string first_off(const VirtualTime& time, int step, const Chain& chain,
                       const std::vector<int>& members);
 

@@ -21,7 +21,7 @@ struct Subject {
   /// This rank's own value before any communication, if the test knows it: a result equal to it was
   /// never reduced.
   at::Tensor local = {};
-  /// What that means.
+  /// The diagnosis then.
   std::string if_local = "not reduced over the ranks, or not written back?";
   /// A diagnosis for when the values do not tell one.
   std::string otherwise = {};

@@ -14,9 +14,8 @@
 
 namespace ddp::testing {
 
-/// Edge cases of a scenario: a student who has not thought of one has made one mistake, which shows in
-/// every scenario that has it, and costs the points of one test; see tools/grading/scoring/deductions.py.
-/// Most scenarios have none, and the others one, where more than one does not matter.
+/// The edge cases of a scenario. To overlook one is one mistake, and costs the points of one test
+/// (tools/grading/scoring/deductions.py). Most scenarios have none or one.
 using EdgeCases = std::set<std::string>;
 
 /// Facts of what a rank holds: "bytes parameters"; and of how much that may be, from then on.

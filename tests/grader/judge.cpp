@@ -194,7 +194,7 @@ EdgeCases edge_cases_of(const Finding& finding, const Run& run) {
   return edge_cases;
 }
 
-// What a claim is worth in a scenario.
+// The verdict on a claim in one scenario.
 struct Verdict {
   const Scenario* scenario;
   Shown shown;             // what is wrong in the first run in which something is
@@ -226,7 +226,7 @@ Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs, const 
           runs.empty() ? scenario.edge_cases : runs.back().edge_cases, scenario.charged_to};
 }
 
-// What a claim is worth in all scenarios of a list.
+// The verdicts on a claim in all scenarios of a list.
 struct Judgement {
   std::vector<Verdict> broken;   // with the fewest edge cases first
   int judged = 0;                // scenarios of which something can be said
@@ -234,7 +234,7 @@ struct Judgement {
   std::optional<Verdict> timed;  // the first that keeps a claim on time
 };
 
-// Of what breaks a claim, what has no edge case that another one does without.
+// The failures whose edge cases contain no other failure's.
 std::vector<Verdict> simplest(const std::vector<Verdict>& broken) {
   std::vector<Verdict> kept;
   for (const Verdict& verdict : broken) {

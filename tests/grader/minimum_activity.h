@@ -19,8 +19,7 @@ void sing(Client& client);
 /// was not found, that rank has failed: see evidence.reports.
 void require_activity(Evidence& evidence, const std::string& scenario);
 
-/// How often each rank of each scenario that came to its end went on, handed in a value, or told of an
-/// exception, as JSON: {"three layers, three steps": [57, 57]}. No correct solution changes it.
+/// By finished scenario, of each rank: how many phases, values and exceptions it has told of, as JSON: {"three layers, three steps": [57, 57]}. No correct solution changes it.
 const nlohmann::json& minimum_activity();
 
 }  // namespace ddp::testing

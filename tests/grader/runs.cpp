@@ -22,8 +22,8 @@ namespace ddp::testing {
 
 namespace {
 
-// Of the scenarios with an order to choose, so many get a drawn one, too. Messages alone leave little to
-// choose, and are in every scenario of a stage that sends them: so many of those get another order.
+// How many scenarios with an order to choose also run in a drawn one, and how many with messages alone,
+// which leave little to choose.
 constexpr int kScenariosWithADraw = 3;
 constexpr int kScenariosOfMessages = 3;
 constexpr std::int64_t kDraws = 9'998;  // of four digits, after those that are not drawn
@@ -55,7 +55,8 @@ bool ended_in_backward(const Evidence& evidence) {
   return !said.empty() && said.back().place.phase == Phase::kBackward;
 }
 
-// Whether a scenario has shown that backward waits. Without the hold the others say the rest, and sooner.
+// Whether a scenario has shown that backward waits. The others then run without the hold: what else
+// they break fails sooner.
 bool& backward_waits() {
   static bool waits = false;
   return waits;

@@ -22,8 +22,8 @@ struct Run {
 /// Made when they are asked for first.
 const std::deque<Run>& runs_of(const Scenario& scenario);
 
-/// The scenario because of which another one is not run; null if it is. What hangs
-/// without an edge case usually hangs everywhere, and what hangs in one, in that and more.
+/// The scenario because of which another one is not run; null if it is. A hang
+/// in one scenario is expected in all that have its edge cases.
 const Scenario* hung_before(const Scenario& scenario);
 
 /// The test that fails if a run does not come to its end: the one about what was being done.

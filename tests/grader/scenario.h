@@ -29,11 +29,11 @@ constexpr const char* kGroups = "groups other than the whole world";
 constexpr const char* kOneRank = "a single rank";
 constexpr const char* kManyRanks = "more than two ranks";
 
-/// Where two ranks are the ordinary case.
+/// The world's edge cases; two ranks are ordinary.
 EdgeCases edge_cases_of(const World& world);
 
-/// Within a scenario: what comes from here on is an edge case. What a rank broke before, it broke
-/// without it.
+/// Within a scenario: what comes from here on is an edge case. What a rank broke before
+/// counts as broken without it.
 void tell_edge_case(Client& client, const std::string& edge_case);
 
 /// Those that the ranks of a run have told.
@@ -43,7 +43,7 @@ struct Scenario {
   std::string name;  // "three layers, three steps"
   World world;
   std::function<void(Client&)> run;
-  /// The graded test that fails if this scenario does not come to its end. Others do without it.
+  /// The graded test that fails if this scenario does not come to its end. Others skip it.
   std::string charged_to;
   /// Its edge cases, from its beginning on; see also tell_edge_case().
   EdgeCases edge_cases = {};
@@ -51,6 +51,7 @@ struct Scenario {
   std::string charged_in_backward = {};
 };
 
+/// What is wrong in the evidence; empty: the claim holds.
 using Predicate = std::function<Finding(const Evidence&)>;
 
 /// Fails the current test if `holds` is not true of all `scenarios`. The message names the first with
@@ -77,7 +78,7 @@ std::vector<Scenario> named(const std::vector<Scenario>& scenarios,
 /// All scenarios of several lists.
 std::vector<Scenario> joined(const std::vector<std::vector<Scenario>>& lists);
 
-/// `holds`, which says nothing if `first` is broken in `ordinary`, as another test reports: one mistake.
+/// `holds`, judged only if `first` holds in `ordinary`; otherwise another test reports it.
 Predicate only_where(const Scenario& ordinary, const Predicate& first, const Predicate& holds);
 
 /// The first that does not hold: what is wrong, or nothing.

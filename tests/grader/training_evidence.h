@@ -74,9 +74,8 @@ const Sorted& sorted_once(const Evidence& evidence, Sorted (*sort)(const Evidenc
   return found != all.end() ? found->second : all[&evidence] = sort(evidence);
 }
 
-/// The evidence in parts, such as one for each model or each call, on each of its ranks: by a number, which
-/// `number_of` says (negative: part of none), and in the order of the group. Left out are ranks on which
-/// a part has not told enough to count.
+/// Splits the evidence by `number_of`, such as that of a model or call (negative: ignored), then by rank in
+/// the order of the group. Drops parts without `counts()`.
 template <typename Part>
 std::map<int, std::vector<Part>> parts_of(const Evidence& evidence,
                                           int (*number_of)(const Seen& seen)) {

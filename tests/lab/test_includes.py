@@ -14,7 +14,18 @@ import pytest
 from tools.setup.toolchain import ROOT
 
 # The layers of common/ddp from the bottom up: each may include those before it.
-LAYERS = ("", "/meters", "/ranks", "/launching", "/backends", "/shm", "/referee", "/timeline", "/virtual_time", "/cluster")
+LAYERS = (
+    "",
+    "/meters",
+    "/ranks",
+    "/launching",
+    "/backends",
+    "/shm",
+    "/referee",
+    "/timeline",
+    "/virtual_time",
+    "/cluster",
+)
 PUBLIC, COMMON, CONTRACTS, SUPPORT = "common/ddp/*", "common/ddp/**", "assignments/**", "tests/grader/*"
 SHARED = ("benchmarks/measuring/*", "benchmarks/models/**", "benchmarks/baselines/*")
 # A folder, and the files that its own may include besides one another; the first row that fits counts. {stage} is the

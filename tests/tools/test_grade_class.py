@@ -126,6 +126,7 @@ def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Clas
     page = (graded.out / "questions.html").read_text()
     assert (page.count("since it is"), page.count("Why? failed"), page.count("Nothing can be asked")) == (6, 2, 1)
     theirs = (graded.out / "students/eve/questions.html").read_text()
+    assert (graded.out / "candidates/eve.json").exists() and not [*(graded.out / "students").rglob("candidates*")]
     assert "Why? failed" in theirs
     assert "<li>launched</li>" in theirs
     assert "since it is" not in theirs

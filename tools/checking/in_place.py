@@ -9,7 +9,7 @@ Solutions with some lines changed are entries of tests/<kind>/<stage>.diff, one 
     -one that goes
     +one that comes
 
-The lines that stay or go must be found exactly once; those that stay are there for this alone.
+The lines that stay or go must be found exactly once; those that stay only locate the edit.
 
 Variants are other correct solutions, which must get full marks: tests/variants/<stage>/<name>.cpp is a complete one,
 however unusual; an entry of tests/variants/<stage>.diff says under `What:` how it differs from ours.

@@ -10,7 +10,7 @@ tests/mutants/<stage>.diff has those of a stage, one after the other:
     Marks: regular expression             must match "kind: operation" of what is marked in its picture
     Score: 0                              the points that remain, if they matter
     Loses: 2                              the most points that it costs, if not the sum of its tests after Only
-    Because: nothing is sent at all       why no fewer, where they are more than the first test's
+    Because: nothing is sent at all       why it costs more than the first test's points
     Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizers.py
 
 and then the edits, as in tools/checking/in_place.py. Marks, Only, Score, Loses, Because and Sanitizer are optional;

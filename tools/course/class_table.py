@@ -199,8 +199,12 @@ def write_page(path: Path, template: str, **content: object) -> None:
     replace_file(path, render(TEMPLATES / template, **content).encode(errors="replace"))
 
 
-CANDIDATES = "candidates.json"  # has the answers: not for the student
 EACH = 2
+
+
+def candidates_of(student: Path) -> Path:
+    """All that could be asked, with the answers: not in the student's folder, which may be handed back."""
+    return student.parent.parent / "candidates" / f"{student.name}.json"
 
 
 def write_questions(folder: Path, students: dict[str, Path], seed: int) -> None:
@@ -231,7 +235,7 @@ def drawn(candidates: list[dict[str, object]], seed: str) -> list[dict[str, obje
 
 def _candidates(folder: Path) -> list[dict[str, object]]:
     try:
-        by_stage = json.loads((folder / CANDIDATES).read_bytes())
+        by_stage = json.loads(candidates_of(folder).read_bytes())
         return [{**question, "stage": stage} for stage, found in by_stage.items() for question in found]
     except (OSError, ValueError, AttributeError, TypeError):
         return []

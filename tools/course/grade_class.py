@@ -161,10 +161,13 @@ def _graded(student: Student, limit: str, seed: int, stopping: threading.Event) 
     fingerprint = student.fingerprint()
     shutil.rmtree(student.folder, ignore_errors=True)
     student.folder.mkdir(parents=True)
+    candidates = class_table.candidates_of(student.folder)
+    candidates.parent.mkdir(exist_ok=True)
+    candidates.unlink(missing_ok=True)
     results = student.folder / "results.json"
     command = [sys.executable, "-m", "tools.course.grade_submission", str(student.place.absolute())]
     command += [f"--out={results}", f"--keep={student.folder / 'taken'}"]
-    command += [f"--questions={student.folder / class_table.CANDIDATES}"]
+    command += [f"--questions={candidates}"]
     command += [f"--seed={seed}"] if hidden.seed() is None else []
     command += [f"--limit={limit}"] if limit else []
     output, began = BoundedText(LOG_LIMIT), time.monotonic()

@@ -30,7 +30,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 
 from tools.grading.released import Release, is_students
@@ -65,7 +65,7 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
         path.write_bytes(content)
         path.chmod(mode)
     hash_, seconds = _git(root, "log", "-1", "--format=%H %ct", commit).decode().split()
-    date = datetime.fromtimestamp(int(seconds), timezone.utc).isoformat()
+    date = datetime.fromtimestamp(int(seconds), UTC).isoformat()
     originals = {name: (destination / name).read_text() for name in sorted(files) if is_students(name)}
     release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, originals)
     release.write(destination)

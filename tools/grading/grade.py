@@ -77,7 +77,7 @@ def end_by_exception_on_signals() -> None:
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make test", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; all of them by default")
+    parser.add_argument("--stage", default="", help="01 to 07, or a stage's full name; all of them by default")
     parser.add_argument("--test", default="", help="a test's name, or a pattern such as '*bitwise*'")
     parser.add_argument("--impl", default="", help="assignments (default), which is yours")
     parser.add_argument("--device", default="", help="cpu (default) or cuda")
@@ -263,7 +263,7 @@ def sandbox_for(built: list[StageReport], builder: Builder, report: Report, term
 # ranks on one machine, under their referee. So all ranks first run one step of each stage together
 # (build/bin/all_stages), by Gloo, and compare its values with those of one process; then rank 0 grades, as without a
 # launcher, and the others have done their part.
-# How a rank is told its number, and how many there are: common/ddp/launching/environment.cpp reads the same, and the rest.
+# How a rank is told its number, and how many there are, as common/ddp/launching/environment.cpp reads it.
 LAUNCHERS = {
     "RANK": "WORLD_SIZE",
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",

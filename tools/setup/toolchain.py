@@ -41,7 +41,7 @@ def unsupported_system() -> str:
         return (
             f"The lab runs on Linux alone, and this is {SYSTEMS.get(system, system)}: its ranks are made of what only "
             "Linux has. Run it in a Linux container (such as the devcontainer), in WSL or on another machine; "
-            "README.md's Requirements say what is tested."
+            "docs/setup.md says what is tested."
         )
     if machine not in MACHINES:
         return f"The lab needs PyTorch, of which there is no build for {machine}: only for {' and '.join(MACHINES)}."

@@ -17,8 +17,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, time, tzinfo
-from datetime import timezone as offsets
+from datetime import UTC, datetime, time, tzinfo
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -26,7 +25,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tools.setup.toolchain import ROOT, LabError
 
 FILE = "course.json"
-UTC = offsets.utc  # known without tzdata
 END_OF_DAY = time(23, 59, 59)
 _KINDS = {str: "a text", bool: "true or false", dict: 'an object such as {"01": "2026-10-19 23:59"}'}
 KINDS, WHENS = ("tests", "hidden", "stdout"), ("visible", "hidden", "after_due_date", "after_published")
@@ -84,7 +82,7 @@ def _wrong(name: str, wanted: str, value: Any) -> LabError:
 
 def _zone(value: Any) -> tzinfo:
     try:
-        return UTC if value == "UTC" else ZoneInfo(value)
+        return UTC if value == "UTC" else ZoneInfo(value)  # UTC is known without tzdata
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
         raise _wrong("timezone", 'a name such as "Europe/Berlin", which the package tzdata has', value) from None
 

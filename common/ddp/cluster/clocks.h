@@ -53,8 +53,8 @@ class Clocks {
   /// the compute stream is done with what was launched on it before.
   std::int64_t launch();
 
-  /// A collective that may begin at `ready`: it does when the one before it has ended. Its end is
-  /// that with no computing beside it from here on; a wait for that end is for the true one.
+  /// A collective that may begin at `ready`: it does when the one before it has ended. The end
+  /// returned assumes no computing beside it from here on; a wait uses the corrected one.
   Interval communicate(std::int64_t ready, std::int64_t ns);
 
   /// What is launched from here on needs the end of something: the compute stream waits for it, or
@@ -125,8 +125,8 @@ class Messages {
     int world_size = 1;
     /// What a message of so many bytes takes.
     std::function<std::int64_t(std::int64_t bytes)> cost_ns;
-    /// If neither symmetry has the other end of a message, that is launched when this one is: so it
-    /// is in trees, where partners come to a message at the same time on different ways.
+    /// Without a symmetric partner, assumes that the other end is launched when this one is, as in
+    /// trees.
     bool others_in_step = false;
   };
 
@@ -139,8 +139,8 @@ class Messages {
   /// with the same tag are matched in order.
   MessageEndPtr launch(MessageEnd end);
 
-  /// Gives the message its times, now that this rank waits for it: like the others, it launches
-  /// nothing more before. Throws c10::Error if so nobody ever launches the other end.
+  /// Gives the message its times, now that this rank waits for it. Throws c10::Error if the other end
+  /// can no longer be launched.
   void await(const MessageEndPtr& end);
 
  private:

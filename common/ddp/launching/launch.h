@@ -48,10 +48,9 @@ BackendPtr make_gloo_backend_of_first(int ranks, const StorePtr& store, const Ra
 /// order get the same part.
 StorePtr store_for_next_backend(const RankContext& context);
 
-/// Keeps the calling thread, and those that it starts from now on, to cores of its own: as many for
-/// each of this machine's ranks, of those that the process may use. Does nothing if there are fewer
-/// cores than ranks. Threads that wake each other are drawn to one core, where one works while the
-/// other waits; two ranks' would be, while another core is idle.
+/// Pins the calling thread, and those that it starts from now on, to this rank's equal share of the
+/// process's cores; does nothing if there are fewer cores than ranks. Otherwise two ranks that wake
+/// each other may share a core while another is idle.
 void keep_to_own_cores(int local_rank, int local_ranks);
 
 }  // namespace ddp

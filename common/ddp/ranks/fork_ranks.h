@@ -118,7 +118,7 @@ class Companion {
 ///
 /// The calling process must be single-threaded, so that a fork is a faithful copy; it may have
 /// loaded libtorch but not used it. Each rank has its own log, dies with its parent, and writes no
-/// core files. With a companion, that one knows who hangs, instead of the deadline. Throws c10::Error
+/// core files. A companion, if given, finds hangs instead of the deadline. Throws c10::Error
 /// if the caller has several threads or a process cannot be started.
 RankReports fork_ranks(const ForkOptions& options, const RankFunction& function,
                        Companion* companion = nullptr);

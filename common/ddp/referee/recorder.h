@@ -15,7 +15,7 @@ namespace ddp {
 /// loop is.
 constexpr int kPollsAllowed = 16;
 
-/// A rank's evidence: what happens in it, as it happens. It decides nothing, and keeps nothing.
+/// A rank's evidence: what happens in it, as it happens. It only reports events.
 ///
 /// Any thread may call all functions, but only the one that runs the scenario goes from place to place.
 class Recorder {
@@ -46,9 +46,9 @@ class Recorder {
   bool chooses(Choice choice, std::int64_t operation, const std::string& text);
   /// Lets the rank's other threads go first, if the schedule wants it.
   void give_way(std::int64_t operation);
-  /// Blocks until a thread sleeps, or has ended. Asking the network makes none a sleeper, nor does
-  /// being slow, so that the moment is the same in every run; one that has run for long, or that the
-  /// network has kept for long, is waited for no longer, and none once `in_vain` says so.
+  /// Blocks until a thread sleeps or has ended, the same moment in every run: waiting for the network,
+  /// or being slow, is no sleep. Gives up when a thread has run, or the network has kept it, for long,
+  /// or when `in_vain()`.
   bool await_rest(int thread, const std::function<bool()>& in_vain) const;
   void say(EventKind kind, std::int64_t operation, const std::string& text = "",
            const std::string& detail = "");

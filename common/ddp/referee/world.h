@@ -56,7 +56,7 @@ struct World {
   int ranks = 2;
   /// The ranks of each further group: `subgroups[i]` are those of group i + 1. Group 0 has all.
   std::vector<std::vector<int>> subgroups;
-  /// Whether nothing completes as long as a rank is in backward: what waits there is found.
+  /// Withholds completions while any rank is in backward, so that what waits there is found.
   bool hold = true;
   /// Whether a collective is complete when its launch returns, as on a network that is much faster
   /// than its ranks. Excludes `hold`.

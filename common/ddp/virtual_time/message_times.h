@@ -33,7 +33,7 @@ struct MessageTime {
 ///
 /// Two messages between the same ranks which the two ends have launched in opposite orders (with
 /// different tags) do not wait for each other: either order could make a legal program hang. For the
-/// same reason a message may overtake, see there.
+/// same reason a message may overtake: see overtake().
 class MessageTimes {
  public:
   MessageTimes(const Evidence& evidence, const NetworkModel& network);

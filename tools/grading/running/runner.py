@@ -2,16 +2,19 @@
 
 What a test program build/bin/tests_<stage> understands:
 
-  --list    prints its tests as one JSON array: [{"name", "points", "hint", "file", "line"}, ...]
+  --list    prints its tests as one JSON array: [{"name", "points", "hint", "more", "file", "line"}, ...]
   --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
   [--minimum-activity=PATH] [--machine=PATH] [--untrusted] [--schedule=N] [--many-orders] [--brief]
             runs its tests and writes a JSON object per line to file descriptor N:
               {"event": "test_started", "name": ...}
-              {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
+              {"event": "test_finished", "name": ..., "seconds": 0.12,
+               "status": "passed|failed|not_judged|todo|skipped",
                "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...],
                "runs": [24, 26], the claim holds in 24 of 26 runs
-               "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...]}  for deductions.py
-              {"event": "run_finished"}
+               "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...],  for deductions.py
+               "scenarios": [names, ...], "picture": ...}  for make debug and the page: tests/grader/picture.h
+              {"event": "scenario_ended"}  at any time, so that a silent program is noticed
+              {"event": "run_finished", "activity": ..., "questions": ...}
             todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
             report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
 """

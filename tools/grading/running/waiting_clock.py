@@ -1,5 +1,5 @@
-"""A clock for what was started, which stands still while that waits for a processor: a busy machine costs nobody
-points, and what spins or sleeps comes to an end."""
+"""A clock of child processes that stops while they wait for a processor: a busy machine costs nobody points, and what
+spins or sleeps comes to an end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _fields(stat: Path) -> list[str]:
 
 
 def seconds_between(before: Look, now: Look) -> float:
-    """All that passed while they slept; while they were ready to run, no more than they ran."""
+    """Wall time while they slept; while they were ready to run, at most the processor time that they used."""
     passed = now.clock - before.clock
     return max(0.0, min(passed, now.processor - before.processor)) if now.ready else passed
 

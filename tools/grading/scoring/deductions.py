@@ -2,13 +2,12 @@
 
 A claim is judged on many scenarios, of which some have an edge case: a layout, a dtype, a world of one rank (see
 tests/grader/scenario.h). What breaks a claim without one costs the test's points. What breaks claims in an edge case
-alone is one mistake, however many tests meet it, and costs the points of one: of a test that nothing is left to judge,
-or else of one with the most points, which such a scenario is charged to if there is a choice. The others are judged by
-the rest of their scenarios.
+alone is one mistake, and costs the points of one test: first one that holds nowhere else, else the one with the most
+points; ties go to the test that the scenario is charged to. The others are judged by the rest of their scenarios.
 
 Some claims mean nothing where another one is broken: values, where tensors were used in flight. Tests that are not
-judged for that, and hold in other runs, cost no more than MOST points together with what is broken, where half of the
-points are earned without that: one mistake, and not a stage that does nothing.
+judged for that, and hold in other runs, cost at most MOST points together with the failed ones, if half of the points
+are earned: then it was one mistake, and not a stage that does nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _cap(results: list[TestResult]) -> None:
 
 
 def _follows(result: TestResult) -> bool:
-    """Whether it is not judged where another claim is broken, and holds elsewhere. A run that broke off is no such."""
+    """Whether it is not judged where another claim is broken, and holds elsewhere. Aborted runs do not count."""
     why = "".join(result.failures)
     broke_off = "did not come to its end" in why or " hung, " in why
     return result.status is Status.NOT_JUDGED and result.runs[0] > 0 and why != "" and not broke_off

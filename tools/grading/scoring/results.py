@@ -19,7 +19,7 @@ DOES_NOT_COMPILE = "does not compile"
 NOT_HANDED_IN = "was not handed in"
 
 
-class Status(str, enum.Enum):
+class Status(enum.StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     NOT_JUDGED = "not_judged"  # another test's failure leaves nothing to say; no points either
