@@ -13,6 +13,7 @@
 #include "common/checks.h"
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
+#include "grader/compare.h"
 #include "grader/run_output.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"
@@ -153,6 +154,12 @@ TEST_F(Judge, BrieflyTheFirstScenarioThatBreaksAClaimIsEnough) {
   EXPECT_EQ(failures_in(scenarios).at(0).find(" runs"), std::string::npos);
   settings().brief = false;
   expect_contains(failures_in(scenarios).at(0), "holds in 0 of 2 runs");
+}
+
+TEST(Comparison, DoublesThatDifferInTheLastBitAreShownApart) {
+  const at::Tensor one = at::ones({1}, at::kDouble);
+  const std::string said = is_bitwise_equal({.name = "x"}, one + 0x1p-52, one).message();
+  expect_contains(said, "got 1.0000000000000002, expected 1");
 }
 
 TEST(Prints, OfAnotherRankAreBetterThanNone) {
