@@ -73,7 +73,7 @@ std::string what_is_missing(std::int64_t due, std::int64_t activity, bool canary
 
 }  // namespace
 
-void sing(Client& client) {
+void touch_on_purpose(Client& client) {
   client.go_to({.phase = Phase::kCanary});
   const ProcessGroupPtr group = make_group(client.shared_from_this());
   std::vector<at::Tensor> message = {at::zeros({1})};

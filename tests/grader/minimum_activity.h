@@ -12,14 +12,15 @@
 namespace ddp::testing {
 
 /// In a rank, after its scenario: touches a buffer in flight.
-void sing(Client& client);
+void touch_on_purpose(Client& client);
 
-/// In the parent: takes what sing() did out of the evidence. If all ranks seem to have finished, and
-/// one of them did less than its scenario is known to do (settings().minimum_activity), or its mistake
-/// was not found, that rank has failed: see evidence.reports.
+/// In the parent: takes what touch_on_purpose() did out of the evidence. If all ranks seem to have
+/// finished, and one of them did less than its scenario is known to do (settings().minimum_activity),
+/// or its mistake was not found, that rank has failed: see evidence.reports.
 void require_activity(Evidence& evidence, const std::string& scenario);
 
-/// By finished scenario, of each rank: how many phases, values and exceptions it has told of, as JSON: {"three layers, three steps": [57, 57]}. No correct solution changes it.
+/// By finished scenario, of each rank: how many phases, values and exceptions it has told of, as JSON:
+/// {"three layers, three steps": [57, 57]}. No correct solution changes it.
 const nlohmann::json& minimum_activity();
 
 }  // namespace ddp::testing

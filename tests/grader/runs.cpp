@@ -90,7 +90,7 @@ void run_scenario(const Scenario& scenario, Client& client, RankContext& context
     const EachWarningOnce warnings;
     scenario.run(client);
   }
-  sing(client);
+  touch_on_purpose(client);
 }
 
 void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& runs) {

@@ -157,7 +157,7 @@ class Supervisor {
     kill(-child.pid, SIGKILL);  // processes that it started
     child.pid = -1;
     take_output(child);
-    judge(child, status);
+    set_outcome(child, status);
     const RankReport& result = child.result;
     if (companion_ != nullptr) {
       companion_->rank_ended(result.rank, result.outcome == RankOutcome::kFinished);

@@ -264,7 +264,7 @@ void take_output(Child& child) {
   });
 }
 
-void judge(Child& child, int status) {
+void set_outcome(Child& child, int status) {
   RankReport& result = child.result;
   if (child.reported || (child.returned && status == 0)) {
     return;

@@ -92,6 +92,6 @@ struct Child {
 void take_output(Child& child);
 
 /// Sets the outcome of a rank whose process has ended with `status`, as returned by waitpid().
-void judge(Child& child, int status);
+void set_outcome(Child& child, int status);
 
 }  // namespace ddp
