@@ -18,7 +18,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch debug report hint figures writeup ab submit reset clean distclean
+.PHONY: help setup doctor test watch debug report hint figures writeup ab submit reset clean distclean always
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -40,6 +40,9 @@ hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
 	@$(PYTHON3) -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
 figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
+build/bin/%: always
+	@$(SETUP) tools.report.program $*
+always: ;
 ab:  ## the suite's A/B of bucket sizes: measured and compared   [PRESET=quick]
 	@$(SETUP) --for-figures --with-packages tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]

@@ -26,7 +26,7 @@ _MAKEFILES = "".join((ROOT / name).read_text() for name in ("Makefile", "instruc
 _PROGRAMS = "".join(path.read_text() for path in (ROOT / "CMakeLists.txt", *(ROOT / "cmake").glob("*.cmake")))
 _BLOCK, _INLINE = re.compile(r"^ *```.*?^ *```|^ {4}[^\n]*", re.MULTILINE | re.DOTALL), re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\((?!\w+:)([^)\s#]*)#?([^)\s]*)\)")
-_MAKE = re.compile(r"(?:[A-Z_]+=\S+ +|sudo +)*make ([a-z]+)")
+_MAKE = re.compile(r"(?:[A-Z_]+=\S+ +|sudo +)*make ([a-z]+)(?!/)\b")
 _MODULE, _PROGRAM = re.compile(r"-m ((?:tools|figures)(?:\.\w+)+)"), re.compile(r"\bbuild/bin/(\w+)")
 
 

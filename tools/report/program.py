@@ -1,0 +1,27 @@
+"""Builds a program of benchmarks/experiments (`make build/bin/step_time`)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tools.grading.compiling.building import Builder
+from tools.grading.stages import BadChoice
+from tools.grading.terminal import ending_of
+from tools.setup import toolchain
+from tools.setup.toolchain import ROOT
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make build/bin/<program>", description=__doc__)
+    parser.add_argument("name")
+    name = parser.parse_args().name
+    known = sorted(path.name for path in (ROOT / "benchmarks" / "experiments").iterdir())
+    if name not in known:
+        raise BadChoice(f"There is no program {name}. There are: {', '.join(known)}")
+    Builder(toolchain.load()).build_common([name])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(ending_of("make build/bin/<program>", main))
