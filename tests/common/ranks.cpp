@@ -64,21 +64,21 @@ ForkOptions fork_options() {
 
 Rank::Rank(Client& client) : client_(client), group_(make_group(client.shared_from_this())) {}
 
-Evidence run_ranks(const World& world, const std::function<void(Rank&)>& scenario) {
+Evidence run_ranks(const World& world, const std::function<void(Rank&)>& function) {
   Evidence evidence =
       run_refereed(world, fork_options(), [&](Client& client, RankContext& context) {
         prepare(context);
         Rank rank(client);
-        scenario(rank);
+        function(rank);
       });
   expect_no_failures(evidence.reports);
   return evidence;
 }
 
 void run_worlds(std::initializer_list<int> world_sizes,
-                const std::function<void(Rank&)>& scenario) {
+                const std::function<void(Rank&)>& function) {
   for (const int ranks : world_sizes) {
-    run_ranks({.ranks = ranks}, scenario);
+    run_ranks({.ranks = ranks}, function);
     if (::testing::Test::HasFailure()) {
       return;
     }
@@ -95,19 +95,19 @@ std::vector<Seen> launches_of(const Evidence& evidence, int rank) {
   return launches;
 }
 
-RankReports run_plain_ranks(const ForkOptions& options, const RankScenario& scenario) {
+RankReports run_plain_ranks(const ForkOptions& options, const RankFunction& function) {
   return fork_ranks(options, [&](RankContext& context) {
     prepare(context);
-    scenario(context);
+    function(context);
   });
 }
 
-void expect_plain_ranks_pass(const ForkOptions& options, const RankScenario& scenario) {
-  expect_no_failures(run_plain_ranks(options, scenario));
+void expect_plain_ranks_pass(const ForkOptions& options, const RankFunction& function) {
+  expect_no_failures(run_plain_ranks(options, function));
 }
 
-void in_child(const std::function<void()>& scenario) {
-  expect_plain_ranks_pass(fork_options(), [&](RankContext&) { scenario(); });
+void in_child(const std::function<void()>& function) {
+  expect_plain_ranks_pass(fork_options(), [&](RankContext&) { function(); });
 }
 
 }  // namespace ddp::testing

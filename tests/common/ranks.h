@@ -28,24 +28,24 @@ class Rank {
   ProcessGroupPtr group_;
 };
 
-/// Runs `scenario` as every rank of a world; returns what they did.
-Evidence run_ranks(const World& world, const std::function<void(Rank&)>& scenario);
+/// Runs `function` as every rank of a world; returns what they did.
+Evidence run_ranks(const World& world, const std::function<void(Rank&)>& function);
 
 /// run_ranks() for one number of ranks after another; stops at the first that fails.
-void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& scenario);
+void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& function);
 
 /// What a rank launched.
 std::vector<Seen> launches_of(const Evidence& evidence, int rank);
 
-/// Runs `scenario` in one forked process without a process group: for tests that use tensors, which the
+/// Runs `function` in one forked process without a process group: for tests that use tensors, which the
 /// parent may not use.
-void in_child(const std::function<void()>& scenario);
+void in_child(const std::function<void()>& function);
 
-/// Runs `scenario` in ranks without a network. Returns the reports; failed expectations are in their
+/// Runs `function` in ranks without a network. Returns the reports; failed expectations are in their
 /// messages.
-RankReports run_plain_ranks(const ForkOptions& options, const RankScenario& scenario);
+RankReports run_plain_ranks(const ForkOptions& options, const RankFunction& function);
 
 /// The same for ranks that are expected to finish without a failed expectation.
-void expect_plain_ranks_pass(const ForkOptions& options, const RankScenario& scenario);
+void expect_plain_ranks_pass(const ForkOptions& options, const RankFunction& function);
 
 }  // namespace ddp::testing
