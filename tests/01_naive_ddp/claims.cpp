@@ -48,14 +48,28 @@ std::string listed(const Payloads& payloads) {
   return (text.empty() ? "none" : text) + (payloads.size() > kShown ? ", ..." : "");
 }
 
+// The first launch that is none of the `due` all-reduces of finish(); null if there is none.
+const Seen* too_many(const TrainingStep& step, Payloads due) {
+  for (const Seen* launch : step.launches) {
+    const bool reduces = launch->place.phase == Phase::kFinish && is_all_reduce(*launch);
+    const auto found = std::ranges::find(due, Payload{launch->elements, launch->dtype});
+    if (launch->bytes > 0 && (!reduces || found == due.end())) {
+      return launch;
+    }
+    if (found != due.end()) {
+      due.erase(found);
+    }
+  }
+  return nullptr;
+}
+
 // `all_reduces` for each step and rank.
 Finding each_step_makes(const Evidence& evidence,
                         const std::function<Payloads(const TrainingOfRank&)>& all_reduces,
                         const std::string& what) {
   return first_on_ranks(
       evidence,
-      [&](const TrainingOfRank& training, const TrainingStep& step,
-          std::size_t ranks) -> std::string {
+      [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) -> Finding {
         const bool others = std::ranges::any_of(step.launches, [](const Seen* launch) {
           return !is_all_reduce(*launch) && launch->bytes > 0;
         });
@@ -65,15 +79,19 @@ Finding each_step_makes(const Evidence& evidence,
         std::ranges::sort(found);
         std::ranges::sort(expected);
         const bool alone = ranks == 1 && found.empty();
-        return step.ended && !alone && (others || found != expected)
-                   ? "finish() is to make " + what + " (" + listed(expected) +
-                         "), and nothing else; it launched:" +
-                         list_of(step.launches,
-                                 [](const Seen& launch) {
-                                   return ", " + std::to_string(launch.elements) + " " +
-                                          dtype_name(launch.dtype);
-                                 })
-                   : "";
+        if (!step.ended || alone || (!others && found == expected)) {
+          return "";
+        }
+        const Seen* const extra = too_many(step, expected);
+        return Finding("finish() is to make " + what + " (" + listed(expected) +
+                       "), and nothing else; it launched:" +
+                       list_of(step.launches,
+                               [](const Seen& launch) {
+                                 return ", " + std::to_string(launch.elements) + " " +
+                                        dtype_name(launch.dtype);
+                               }))
+            .at(extra != nullptr || step.launches.empty() ? extra : step.launches.back(),
+                extra != nullptr ? "extra operation" : "missing operation");
       });
 }
 
