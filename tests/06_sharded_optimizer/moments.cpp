@@ -25,9 +25,10 @@ Finding wrong_moment(const StepOfRank& of) {
       return Finding(name + "before its last gradient was ready").at(&launch, "launched too early");
     }
     if (const std::string late = late_for(turn, launch); !late.empty()) {
-      return Finding(name +
-                     "too late: the bucket was complete, and its turn, with the gradient of " +
-                     layer(turn.due->index) + ", but " + late + " before it started")
+      return Finding(
+                 c10::str(name,
+                          "too late: the bucket was complete, and its turn, with the gradient of ",
+                          layer(turn.due->index), ", but ", late, " before it started"))
           .at(&launch, "launched too late");
     }
   }

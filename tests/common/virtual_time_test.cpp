@@ -23,7 +23,7 @@ constexpr NetworkModel kVirtualNetwork{
 constexpr std::int64_t kElements = 100;
 constexpr std::int64_t kLasts = 2 * (1'000 + 4 * kElements);  // 2 ranks: 2 alpha + S beta
 
-const ComputeCost cost_of = [](const Seen& seen, int) {
+const ComputeCost kCostOf = [](const Seen& seen, int) {
   return seen.kind == EventKind::kCompute ? seen.number : 0;
 };
 
@@ -72,7 +72,7 @@ TEST(VirtualTime, FollowsFromTheEvidenceForAnyNetwork) {
   });
   for (const std::int64_t alpha : {0, 30, 1'000}) {
     const NetworkModel network{.alpha_ns = alpha, .beta_ns_per_byte = 1, .launch_overhead_ns = 7};
-    const VirtualTime time(evidence, network, cost_of);
+    const VirtualTime time(evidence, network, kCostOf);
     // Rank 1 launches at 207; 2 alpha + 1,000 bytes.
     EXPECT_EQ(time.step_ns(0), 207 + 2 * alpha + 1'000);
     EXPECT_EQ(time.step_ns(1), 207 + 2 * alpha + 1'000);
@@ -91,7 +91,7 @@ TEST(VirtualTime, DrawsAStepWithoutOverlap) {
       all_reduce(payload(), group);
     }
   });
-  const VirtualTime time(evidence, kVirtualNetwork, cost_of);
+  const VirtualTime time(evidence, kVirtualNetwork, kCostOf);
   const std::int64_t first = kComputes + kLate + kLaunch;
   const std::int64_t second = first + kLasts + kLaunch;
   for (int rank = 0; rank < 2; ++rank) {
@@ -129,7 +129,7 @@ TEST(VirtualTime, DrawsAStepWithOverlap) {
     works[1]->wait();
     works[2]->getFuture()->wait();
   });
-  const VirtualTime time(evidence, kVirtualNetwork, cost_of);
+  const VirtualTime time(evidence, kVirtualNetwork, kCostOf);
   std::vector<Span> spans = spans_in(time, 0, 0);
   std::erase_if(spans, [](const Span& s) { return s.kind != SpanKind::kCommunication; });
   ASSERT_EQ(spans.size(), 3);
@@ -196,7 +196,7 @@ struct PricedRun {
                                 scenario(client, group);
                                 client.go_to({.phase = Phase::kSetup, .step = 0});
                               })),
-        time(evidence, kNetwork, cost_of) {
+        time(evidence, kNetwork, kCostOf) {
     EXPECT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
   }
 

@@ -154,7 +154,7 @@ Finding::Values differences(const std::string& name, const at::Tensor& actual,
 std::string in_words(const Finding::Values& values) {
   std::string text;
   for (const auto& [index, expected, actual] : values.rows) {
-    text += "\n  " + index + ": got " + actual + ", expected " + expected;
+    text += c10::str("\n  ", index, ": got ", actual, ", expected ", expected);
   }
   return text + "\n  (" + values.elements + ")";
 }

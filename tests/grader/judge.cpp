@@ -133,11 +133,11 @@ bool is_stub(const std::deque<Run>& runs) {
 }
 
 // The run in which a finding is shown: the same, or one with less in another order.
-const Run& shown_for(const Scenario& scenario, const Run& run, const Predicate& holds) {
-  if (run.schedule.usual() || settings().schedule || !run.whole()) {
-    return run;
+const Run& shown_for(const Scenario& scenario, const Run* run, const Predicate& holds) {
+  if (run->schedule.usual() || settings().schedule || !run->whole()) {
+    return *run;
   }
-  return shortest(scenario, run,
+  return shortest(scenario, *run,
                   [&](const Evidence& evidence) { return !finding_of(holds, evidence).empty(); });
 }
 
@@ -180,7 +180,7 @@ Shown wrong_in(const Scenario& scenario, const Run& run, const Predicate& holds,
   if (found.empty()) {
     return run.whole() || !charged ? Shown{std::move(found), &run} : ending_of(scenario, run);
   }
-  const Run& shown = shown_for(scenario, run, holds);
+  const Run& shown = shown_for(scenario, &run, holds);
   Finding finding = finding_of(holds, shown.evidence);
   std::string text =
       said_of(scenario, shown, finding.text) + printed_below(finding.text, shown.evidence.reports);

@@ -87,8 +87,8 @@ Finding wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
   const auto said = exception.substr(0, exception.find("argument #"));  // libtorch counts its own
   for (const std::string& index : indices_in(threw.text)) {
     if (!has_number(said, index)) {
-      return what + " threw an error that does not name the index " + index + ": " +
-             std::string(exception);
+      return c10::str(what, " threw an error that does not name the index ", index, ": ",
+                      exception);
     }
   }
   return "";

@@ -24,7 +24,7 @@ def main() -> int:
 
 def _hint_as_asked() -> int:
     parser = argparse.ArgumentParser(prog="make hint", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; all of them by default")
+    parser.add_argument("--stage", default="", help="01 to 07, or a stage's full name; all of them by default")
     parser.add_argument("--test", default="", help="a test's name, or a pattern; all tests by default")
     parser.add_argument("--level", default="1", help="2: also the second hint, which says more")
     options = parser.parse_args()

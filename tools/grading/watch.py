@@ -23,7 +23,7 @@ def main() -> int:
 
 def _watch_as_asked() -> int:
     parser = argparse.ArgumentParser(prog="make watch", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; all of them by default")
+    parser.add_argument("--stage", default="", help="01 to 07, or a stage's full name; all of them by default")
     parser.add_argument("--impl", default="", help="assignments (default), which is yours")
     options, for_grade = parser.parse_known_args()
     wanted = stages.find_stages(options.stage)

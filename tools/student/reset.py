@@ -54,7 +54,7 @@ def stubs_of(stage: Stage, root: Path) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make reset", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name")
+    parser.add_argument("--stage", default="", help="01 to 07, or a stage's full name")
     return ending_of("make reset", lambda: reset_as_asked(parser.parse_args().stage))
 
 

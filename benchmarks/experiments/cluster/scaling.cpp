@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <map>
 
+#include "experiments/cluster/cluster.h"
 #include "measuring/command_line.h"
 #include "models/profiles/hardware.h"
 #include "models/profiles/model_profile.h"

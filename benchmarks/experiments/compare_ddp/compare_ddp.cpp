@@ -63,10 +63,10 @@ constexpr const char* kComparedModel = "resnet50";
 // How much is trained.
 struct ComparisonAmount {
   std::set<int> buffer_sizes;  // in M elements
-  int batch;                   // samples per rank
-  int image;                   // pixels per side
-  int iterations;              // per variant and buffer size
-  int discarded;               // the first of these iterations
+  int batch = 0;               // samples per rank
+  int image = 0;               // pixels per side
+  int iterations = 0;          // per variant and buffer size
+  int discarded = 0;           // the first of these iterations
 };
 
 struct ComparisonSettings : BenchmarkOptions {

@@ -342,7 +342,7 @@ struct Settings : BenchmarkOptions {
   std::string data;              // CIFAR-100's folder; empty: synthetic images
   std::string distributed_impl;  // empty: both
   std::string ddp;
-  CifarAmount amount;
+  CifarAmount amount = {};
 
   std::vector<std::string> implementations() const {
     return distributed_impl.empty() ? std::vector<std::string>{kSelfmade, kPytorch}

@@ -33,7 +33,7 @@ Range& stage_range() {
 
 Range range_of(void* library) {
   link_map* map = nullptr;
-  dlinfo(library, RTLD_DI_LINKMAP, &map);
+  dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map));
   Range range{map->l_addr, map->l_addr};
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* data) {

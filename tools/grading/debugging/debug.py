@@ -74,7 +74,7 @@ def _debug_as_asked() -> int:
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make debug", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; by default the test's")
+    parser.add_argument("--stage", default="", help="01 to 07, or a stage's full name; by default the test's")
     parser.add_argument("--test", default="", help="the test's name")
     parser.add_argument("--rank", default="0", help="the rank that gdb looks at (default: 0)")
     parser.add_argument(
