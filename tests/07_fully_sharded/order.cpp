@@ -213,24 +213,31 @@ Finding first_difference(const Deeds& deeds, const Deeds& expected) {
           due == expected.end() ? "extra operation" : "out of order");
 }
 
+// The last gather of a unit, if no use of it follows; null if one does.
+const Seen* gathered_in_vain(const Deeds& deeds, std::size_t unit) {
+  const auto last = std::find_if(deeds.rbegin(), deeds.rend(), [unit](const Deed& deed) {
+    return deed.unit == unit && deed.kind != Kind::kReduce;
+  });
+  return last != deeds.rend() && last->kind == Kind::kGather ? last->seen : nullptr;
+}
+
 // "the all-gather of unit 1 was launched 3 times, and is due 2 times", and where the order is first another one.
 Finding wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::size_t units) {
   for (std::size_t unit = 0; unit < units; ++unit) {
     const auto actual = std::ranges::count(deeds, Deed{kind, unit});
     const auto due = std::ranges::count(expected, Deed{kind, unit});
-    if (actual != due) {
-      const auto extra = std::ranges::mismatch(deeds, expected).in1;
-      const auto before = [&](Kind each) {
-        return std::count(deeds.begin(), extra, Deed{each, unit});
-      };
-      const bool is_over = extra != deeds.end() && *extra == Deed{Kind::kGather, unit} &&
-                           before(Kind::kBackward) > 0 &&
-                           before(Kind::kBackward) == before(Kind::kForward);
-      Finding first = first_difference(deeds, expected);
-      first.text += is_over ? ": the backward of each of its uses was over" : "";
-      return name_of({kind, unit}) + " was launched " + std::to_string(actual) +
-             " times, and is due " + std::to_string(due) + " times: " + std::move(first);
+    if (actual == due) {
+      continue;
     }
+    const std::string count = name_of({kind, unit}) + " was launched " + std::to_string(actual) +
+                              " times, and is due " + std::to_string(due) + " times: ";
+    const Seen* const in_vain =
+        kind == Kind::kGather && actual > due ? gathered_in_vain(deeds, unit) : nullptr;
+    if (in_vain != nullptr) {
+      return Finding(count + "the last time the backward of each of its uses was over")
+          .at(in_vain, "extra operation");
+    }
+    return count + first_difference(deeds, expected);
   }
   return "";
 }
