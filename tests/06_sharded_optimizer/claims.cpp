@@ -71,7 +71,7 @@ const GradedTest kEnd{
 
 const GradedTest kOneEach{
     {.name = "each_bucket_is_reduced_and_gathered_once",
-     .points = 2,
+     .points = 1,
      .hint =
          "A step makes one reduce-scatter and one all-gather for each bucket, padded to a multiple "
          "of the ranks: together the bytes of one all-reduce. Nothing else is sent.",
@@ -86,7 +86,7 @@ const GradedTest kOneEach{
 
 const GradedTest kOrder{
     {.name = "buckets_start_in_plan_order",
-     .points = 1,
+     .points = 2,
      .hint = "Which bucket is next is one number, the same on all ranks; step() starts what is "
              "left, in the same order, before it waits. All-gathers follow, in the same order.",
      .more = "As in stage 03: which number says whose turn it is, and who looks again at buckets "
