@@ -194,15 +194,13 @@ Finding first_parameter(const Evidence& evidence, const CompareTensor& compare) 
               .name = in(training, step) + ": after step() the parameter of " + layer(own),
               .otherwise =
                   is_identical(updated, before) ? "exactly as before step(): not updated?" : ""};
-          const auto compared = [&] {
-            return said(
-                compare(subject, updated, expected->second.detach(), unsharded.tolerance_of(own)));
-          };
-          if (!compared().empty()) {
+          const at::Tensor right = expected->second.detach();
+          const double tolerance = unsharded.tolerance_of(own);
+          if (!compare(subject, updated, right, tolerance)) {
             subject.otherwise = subject.otherwise.empty()
                                     ? mistake_of(unsharded.ranks(), step, own, updated)
                                     : subject.otherwise;
-            return compared();
+            return said(compare(subject, updated, right, tolerance));
           }
         }
         return "";

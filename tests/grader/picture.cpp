@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <ranges>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -196,11 +195,12 @@ class Window {
       return nullptr;
     }
     std::set<std::int64_t> done;
-    for (const Seen& seen : std::views::reverse(evidence_.of[rank])) {
-      if (seen.kind == EventKind::kDone) {
-        done.insert(seen.operation);
-      } else if (seen.kind == EventKind::kWait && !done.contains(seen.operation)) {
-        return &evidence_.launch_of(rank, seen.operation);
+    const SeenList& said = evidence_.of[rank];
+    for (auto seen = said.rbegin(); seen != said.rend(); ++seen) {
+      if (seen->kind == EventKind::kDone) {
+        done.insert(seen->operation);
+      } else if (seen->kind == EventKind::kWait && !done.contains(seen->operation)) {
+        return &evidence_.launch_of(rank, seen->operation);
       }
     }
     return nullptr;

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
-#include <ranges>
 #include <string_view>
 
 namespace ddp::testing {
@@ -188,10 +187,10 @@ const Seen* first_of(const Evidence& evidence, int rank, std::int64_t operation,
 }
 
 const Seen* last_in_step(const Evidence& evidence, int rank, int step) {
-  const auto said = std::views::reverse(evidence.of[rank]);
-  const auto found =
-      std::ranges::find_if(said, [&](const Seen& seen) { return seen.place.step == step; });
-  return found == said.end() ? nullptr : &*found;
+  const SeenList& said = evidence.of[rank];
+  const auto found = std::find_if(said.rbegin(), said.rend(),
+                                  [&](const Seen& seen) { return seen.place.step == step; });
+  return found == said.rend() ? nullptr : &*found;
 }
 
 Finding first_in_steps(
