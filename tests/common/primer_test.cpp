@@ -80,7 +80,7 @@ void collectives(const ProcessGroupPtr& group) {  // on every rank, in the same 
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MAX;
   c10::intrusive_ptr<c10d::Work> raw = group->allreduce(list, options);
-  raw->getFuture()->waitAndThrow();  // the same as wait(), by a future, which takes callbacks, too
+  raw->getFuture()->waitAndThrow();  // like wait(), by a future, which also takes callbacks
 }
 
 void errors() {
