@@ -52,12 +52,9 @@ std::string listed(const Payloads& payloads) {
 const Seen* too_many(const TrainingStep& step, Payloads due) {
   for (const Seen* launch : step.launches) {
     const bool reduces = launch->place.phase == Phase::kFinish && is_all_reduce(*launch);
-    const auto found = std::ranges::find(due, Payload{launch->elements, launch->dtype});
-    if (launch->bytes > 0 && (!reduces || found == due.end())) {
+    const bool is_due = take(due, {launch->elements, launch->dtype});
+    if (launch->bytes > 0 && !(reduces && is_due)) {
       return launch;
-    }
-    if (found != due.end()) {
-      due.erase(found);
     }
   }
   return nullptr;

@@ -96,7 +96,7 @@ Finding wrong_time_of(const CallOfGroup& call, std::int64_t took, const NetworkM
 Finding::Times times_of(const CallOfGroup& call, const NetworkModel& network,
                         const ComputeCost& cost) {
   const std::int64_t expected = expected_of(call, network);
-  const std::int64_t each = time_of(network, chunk_bytes(call)[0]);
+  const std::int64_t bytes = chunk_bytes(call)[0], each = time_of(network, bytes);
   std::vector<Span> chain;
   for (std::int64_t begin = 0; begin < expected; begin += each) {
     chain.push_back({.kind = SpanKind::kCommunication,
@@ -104,7 +104,7 @@ Finding::Times times_of(const CallOfGroup& call, const NetworkModel& network,
                      .begin_ns = begin,
                      .end_ns = begin + each,
                      .launched_ns = begin,
-                     .bytes = chunk_bytes(call)[0]});
+                     .bytes = bytes});
   }
   return {call.step, expected, network, cost, chain};
 }

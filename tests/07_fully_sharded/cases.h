@@ -75,8 +75,8 @@ const std::vector<Case>& cases();
 /// gathered ahead: then the header says of every gather where it comes.
 bool is_determined(const Case& one);
 
-/// Whether something is gathered ahead that nobody uses: then step time is undefined: the header does not say
-/// when such a gather is waited for.
+/// Whether something is gathered ahead that nobody uses. Then step time is undefined: the header does not say when
+/// such a gather is waited for.
 bool gathers_in_vain(const Case& one);
 bool accumulates(const Case& one);  // has a pass inside NoSync
 bool clips(const Case& one);

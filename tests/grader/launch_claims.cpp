@@ -16,16 +16,6 @@ namespace ddp::testing {
 
 namespace {
 
-// Takes `payload` out of the list; false if it is not there.
-bool take(std::vector<Payload>& payloads, const Payload& payload) {
-  const auto found = std::ranges::find(payloads, payload);
-  if (found == payloads.end()) {
-    return false;
-  }
-  payloads.erase(found);
-  return true;
-}
-
 Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t ranks) {
   const TrainingStep& step = training.steps.at(number);
   std::vector<Payload> all_reduces;

@@ -179,6 +179,15 @@ std::string late_for(const Turn& turn, const Seen& launch) {
                                               : "backward had gone on";
 }
 
+bool take(std::vector<Payload>& payloads, const Payload& payload) {
+  const auto found = std::ranges::find(payloads, payload);
+  if (found == payloads.end()) {
+    return false;
+  }
+  payloads.erase(found);
+  return true;
+}
+
 const Seen* first_of(const Evidence& evidence, int rank, std::int64_t operation, EventKind kind) {
   const auto found = std::ranges::find_if(evidence.of[rank], [&](const Seen& seen) {
     return seen.kind == kind && seen.operation == operation;

@@ -34,6 +34,9 @@ struct Payload {
   auto operator<=>(const Payload&) const = default;
 };
 
+/// Takes `payload` out of the list; false if it is not there.
+bool take(std::vector<Payload>& payloads, const Payload& payload);
+
 /// What happened in a rank from one finish() to the next.
 struct TrainingStep {
   Tensors local;                      // the rank's gradients before communication
