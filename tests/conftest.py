@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = config.workerinput["markexpr"]
         return
     given = config.invocation_params.args
-    failed_before = config.option.lf and config.cache.get("cache/lastfailed", {})
+    failed_before = config.getoption("lf", default=False) and config.cache.get("cache/lastfailed", {})
     named = config.option.keyword or failed_before or any("::" in arg for arg in given)
     if named and not any(arg.startswith("-m") for arg in given):
         config.option.markexpr = ""
