@@ -45,7 +45,7 @@ MAY_INCLUDE: dict[str, Iterable[str]] = {
     "benchmarks/models": [PUBLIC, "common/ddp/cluster/*"],
     "benchmarks/baselines": [PUBLIC, CONTRACTS],
     "benchmarks/measuring": [COMMON, CONTRACTS, "benchmarks/models/**"],
-    "benchmarks/experiments/[^/]+": [COMMON, CONTRACTS, *SHARED],
+    "(benchmarks/experiments|tests/several_machines)/[^/]+": [COMMON, CONTRACTS, *SHARED],
     "cmake": [],
 }  # fmt: skip
 INCLUDE_FOLDERS = ("common", "tests", "assignments", "benchmarks")  # CMakeLists.txt has them

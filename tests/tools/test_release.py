@@ -122,7 +122,7 @@ def test_has_what_a_student_needs(lab: Path) -> None:
     assert {*wanted} <= {*release.files_of(lab)}
     assert [path.name for path in (lab / ".github/workflows").iterdir()] == ["classroom.yml"]
     there = {path.name for path in (lab / "tests").iterdir()}
-    assert there == {*(stage.name for stage in stages.all_stages()), "README.md", "grader"}
+    assert there == {*(stage.name for stage in stages.all_stages()), "README.md", "grader", "several_machines"}
 
 
 def test_without_a_run_of_the_solutions_nothing_is_handed_out(tmp_path: Path) -> None:

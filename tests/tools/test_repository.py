@@ -16,6 +16,7 @@ from tests.lab.marks import each_stage_built
 from tests.tools.release_test import git
 from tools.grading.running import test_lists
 from tools.grading.stages import Stage, all_stages
+from tools.report.program import programs
 from tools.setup import system_packages, toolchain
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
@@ -44,7 +45,7 @@ def missing(command: str) -> Iterator[str]:
         if not (ROOT / name.replace(".", "/")).with_suffix(".py").exists():
             yield name
     for name in _PROGRAM.findall(command):
-        if not ((ROOT / "benchmarks/experiments" / name).is_dir() or re.search(rf"\b{name}\b", _PROGRAMS)):
+        if not (name in programs() or re.search(rf"\b{name}\b", _PROGRAMS)):
             yield name
 
 

@@ -1,4 +1,4 @@
-"""Builds a program of benchmarks/experiments (`make build/bin/step_time`)."""
+"""Builds one program that measures, or that tries several machines (`make build/bin/step_time`)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from tools.setup import toolchain
 from tools.setup.toolchain import ROOT
 
 
+def programs() -> list[str]:
+    """Their names, which are those of their folders."""
+    folders = ROOT / "benchmarks" / "experiments", ROOT / "tests" / "several_machines"
+    return sorted(path.name for folder in folders for path in folder.iterdir())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make build/bin/<program>", description=__doc__)
     parser.add_argument("name")
     name = parser.parse_args().name
-    known = sorted(path.name for path in (ROOT / "benchmarks" / "experiments").iterdir())
-    if name not in known:
-        raise BadChoice(f"There is no program {name}. There are: {', '.join(known)}")
+    if name not in programs():
+        raise BadChoice(f"There is no program {name}. There are: {', '.join(programs())}")
     Builder(toolchain.load()).build_common([name])
     return 0
 

@@ -2,7 +2,7 @@
 #include <torch/optim/sgd.h>
 
 #include "06_sharded_optimizer/sharded_optimizer.h"
-#include "experiments/all_stages/smoke_test.h"
+#include "smoke_test.h"
 
 namespace ddp {
 namespace {

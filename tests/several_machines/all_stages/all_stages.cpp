@@ -16,7 +16,7 @@
 #include "05_ring_all_reduce/ring_all_reduce.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/models/toy_models.h"
-#include "experiments/all_stages/smoke_test.h"
+#include "smoke_test.h"
 #include "measuring/command_line.h"
 
 namespace ddp {

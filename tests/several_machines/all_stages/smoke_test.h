@@ -14,7 +14,7 @@
 namespace ddp {
 
 /// One small step of a stage, which throws if its values are not those that one process computes. Each
-/// stage of the extension brings its own, in a folder of its name beside this file:
+/// stage of the extension brings its own, in a file of its name beside this one:
 ///
 ///     const bool kRegistered = register_smoke_test({"0N_name", step});
 struct SmokeTest {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "07_fully_sharded/fully_sharded.h"
-#include "experiments/all_stages/smoke_test.h"
+#include "smoke_test.h"
 
 namespace ddp {
 namespace {
