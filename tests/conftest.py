@@ -18,6 +18,7 @@ from tools.grading import stages
 from tools.setup import toolchain
 from tools.setup.checkout_lock import hold
 
+pytest.register_assert_rewrite("tests.benchmarks.program_helpers", "tests.tools.release_helpers")
 os.environ.pop("COLUMNS", None)  # pytest's width is none of the programs' that are tested
 os.environ["SEED"] = str(stages.choose_seed(os.environ.get("SEED", "")))  # pytest-xdist's workers inherit it
 BUILD_S = 3600  # a build's deadline, and that of whoever waits for it

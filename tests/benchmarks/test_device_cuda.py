@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.program_test import AVERAGING, BUILD, REFUSED, ProgramTest
-from tests.common.cuda_driver_test import compile_library, driver
+from tests.benchmarks.program_helpers import AVERAGING, BUILD, REFUSED, ProgramTest
+from tests.common.fake_cuda_driver import compile_library, driver
 from tools.setup import gpus
 
 FITS = gpus.OLDEST[gpus.CUDA]

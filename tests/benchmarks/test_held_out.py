@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from figures.lib import held_out
-from tests.benchmarks.program_test import AVERAGING
+from tests.benchmarks.program_helpers import AVERAGING
 from tools.report import held_out as tool
 
 

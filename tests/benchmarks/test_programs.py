@@ -8,7 +8,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.benchmarks.program_test import BUILD, SHARED_MEMORY, UNFINISHED, ProgramTest
+from tests.benchmarks.program_helpers import BUILD, SHARED_MEMORY, UNFINISHED, ProgramTest
 from tools.grading.stages import find_stages
 from tools.setup.toolchain import ROOT
 

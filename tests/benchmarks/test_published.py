@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from figures.lib import predictions
-from tests.benchmarks.program_test import AVERAGING, ProgramTest, values
+from tests.benchmarks.program_helpers import AVERAGING, ProgramTest, values
 from tools.report import calibrate
 
 CALIBRATION = json.loads(calibrate.FILE.read_text())["experiments"]

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from referencing import Registry, Resource
 
 from figures.schemes import draw as schemes
-from tests.figures.figure_test import ROOT, TEST_DATA, Document, changed, keep
+from tests.figures.figure_helpers import ROOT, TEST_DATA, Document, changed, keep
 
 FIGURES = ROOT / "figures"
 SCHEMAS = {name: json.loads((FIGURES / "lib" / name).read_text()) for name in ("schema.json", "table_schema.json")}

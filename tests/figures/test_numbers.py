@@ -21,7 +21,7 @@ from figures.plots import (
     train_cifar100,
 )
 from figures.schemes import curves, reductions, steps
-from tests.figures.figure_test import sample_of
+from tests.figures.figure_helpers import sample_of
 
 NETWORK = {"alpha_ns": 10_000, "beta_ns_per_byte": 1.0}
 

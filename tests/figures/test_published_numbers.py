@@ -13,7 +13,7 @@ from figures.lib.result_files import load_reference
 from figures.lib.tables import Table, in_digits, side_by_side
 from figures.plots import bucketed_ddp, compare_ddp, ddp_suite, ring_all_reduce, sync_batch_norm, train_cifar100
 from figures.plots.sync_batch_norm import PUBLISHED as BATCH_NORM
-from tests.figures.figure_test import TEST_DATA, sample_of
+from tests.figures.figure_helpers import TEST_DATA, sample_of
 
 
 def test_every_table_says_where_it_comes_from_and_its_setup_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 from figures.lib import held_out, predictions
 from figures.lib.result_files import ResultError
 from figures.plots import predictions as predictions_table
-from tests.figures.figure_test import ROOT, TEST_DATA, sample_of
+from tests.figures.figure_helpers import ROOT, TEST_DATA, sample_of
 
 COLUMNS = ["quantity", "place", "published", "predicted", "dull", "fitted"]
 CELLS = pd.DataFrame(

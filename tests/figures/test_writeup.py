@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from tests.figures.figure_test import ROOT, draw_figure, save_table
+from tests.figures.figure_helpers import ROOT, draw_figure, save_table
 from tools.grading import stages
 from tools.report import deliverables, figures, writeup
 from tools.report.writeup import TypstFailure, Writeup, questions_of, run_typst

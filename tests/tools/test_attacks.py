@@ -20,7 +20,7 @@ from string import Template
 import pytest
 
 from tests.lab.marks import builds
-from tests.tools.attacks_test import CAUGHT, FORBIDDEN, OTHERS, PLAIN, TOOLS
+from tests.tools.attacks import CAUGHT, FORBIDDEN, OTHERS, PLAIN, TOOLS
 from tests.tools.conftest import FORBID, processes_in, require_jail
 from tools.checking.context import Context
 from tools.grading.compiling.building import Builder

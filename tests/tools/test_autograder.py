@@ -20,7 +20,7 @@ from unittest import mock
 import pytest
 
 from tests.tools.conftest import processes_in, wait_for
-from tests.tools.release_test import git, known_activity, working_tree, write
+from tests.tools.release_helpers import git, known_activity, working_tree, write
 from tools.course import autograder, hidden, prepare
 from tools.grading.scoring.results import Status
 from tools.grading.stages import all_stages

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.common.cuda_driver_test import driver
-from tests.tools.setup_test import Checkout
+from tests.common.fake_cuda_driver import driver
+from tests.tools.setup_helpers import Checkout
 from tools.setup import gpus, toolchain
 from tools.setup.toolchain import LabError
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.common.cuda_driver_test import driver
+from tests.common.fake_cuda_driver import driver
 from tests.tools.conftest import (
     ALL_FAIL,
     ALL_PASS,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
+from tests.tools.checking_helpers import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
 from tools.checking import in_place, mutants
 from tools.checking.context import graded_stages
 from tools.checking.in_place import write_edited

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from tests.tools.release_test import STUB, Repository, git, known_activity, working_tree, write
+from tests.tools.release_helpers import STUB, Repository, git, known_activity, working_tree, write
 from tools.course import release
 from tools.course.release import for_students
 from tools.grading import released, stages

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lab.marks import each_stage_built
-from tests.tools.release_test import git
+from tests.tools.release_helpers import git
 from tools.grading.running import test_lists
 from tools.grading.stages import Stage, all_stages
 from tools.report.program import programs

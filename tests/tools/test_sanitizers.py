@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from tests.tools.checking_test import context, mutant, report
-from tests.tools.setup_test import script
+from tests.tools.checking_helpers import context, mutant, report
+from tests.tools.setup_helpers import script
 from tools.checking import sanitizers
 from tools.checking.context import Context
 from tools.checking.mutants import Mutant

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.release_test import known_activity, working_tree, write
+from tests.tools.release_helpers import known_activity, working_tree, write
 from tests.tools.test_release import Leaks
 from tools.course import release, site
 from tools.setup.toolchain import ROOT, LabError

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.release_test import (
+from tests.tools.release_helpers import (
     ANSWERS,
     FIRST_DAY,
     GIVEN,

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from tests.tools.setup_test import Checkout, fake_torch, script
+from tests.tools.setup_helpers import Checkout, fake_torch, script
 from tools.setup import system_packages, toolchain, virtual_environment
 
 
