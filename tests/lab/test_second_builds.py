@@ -69,13 +69,17 @@ def built_with(watcher: Watcher, context: Context, sanitized: dict[str, Context]
     return sanitized[watcher.name]
 
 
+def require_nothing(failure: str, watched: Watched) -> None:
+    if said := failure or watched.reported():
+        pytest.fail(said, pytrace=False)
+
+
 @each_stage
 @each_sanitizer
 def test_sanitized_solution(watcher: Watcher, stage: Stage, context: Context, sanitized: dict[str, Context]) -> None:
     other = built_with(watcher, context, sanitized)
     watched = Watched(other, watcher, stage.name)
-    assert not full_marks(other, stage, watched.options, reports_too=False)
-    assert not watched.reported()
+    require_nothing(full_marks(other, stage, watched.options, reports_too=False), watched)
 
 
 @pytest.mark.parametrize("shard", shards())
@@ -84,15 +88,14 @@ def test_sanitized_harness(watcher: Watcher, shard: int, context: Context, sanit
     other = built_with(watcher, context, sanitized)
     watched = Watched(other, watcher, f"tests_common.{shard}")
     run_shard(other, "tests_common", shard, watched.environment | {"GTEST_FILTER": f"-{':'.join(watcher.cannot_run)}"})
-    assert not watched.reported()
+    require_nothing("", watched)
 
 
 @pytest.mark.parametrize("variant", params([each for stage in STAGES for each in variants_of(stage)], []))
 def test_variant_with_address_sanitizer(variant: Variant, context: Context, sanitized: dict[str, Context]) -> None:
     other = built_with(ADDRESS, context, sanitized)
     watched = Watched(other, ADDRESS, f"{variant.stage.name}.{variant.name}")
-    assert not try_variant(other, variant, watched.options)
-    assert not watched.reported()
+    require_nothing(try_variant(other, variant, watched.options), watched)
 
 
 DYING = [mutant for stage in STAGES for mutant in mutants.load(stage) if mutant.sanitizer]
