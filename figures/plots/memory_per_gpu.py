@@ -133,7 +133,7 @@ def draw_kinds(result: pd.DataFrame) -> Figure:
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for result in (load(file, PROGRAM) for file in files):
-        with_activations = "tokens" in result.attrs["parameters"]
+        with_activations = result.attrs["parameters"]["tokens"] > 0
         draw, name = (draw_kinds, f"{PROGRAM}.kinds") if with_activations else (draw_sizes, PROGRAM)
         yield name_of(name, result), draw(result)
 
