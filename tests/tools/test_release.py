@@ -261,7 +261,6 @@ def test_a_day_ends_before_midnight_and_a_time_is_in_the_courses_zone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_builds_grades_draws_and_hands_in(lab: Path, tmp_path: Path) -> None:
     """From the archive: the lab's library and a program anew, which takes minutes."""
     release.write_archive(lab, released.load(lab), tmp_path / "ddp-lab.tar.gz")
@@ -293,7 +292,6 @@ def test_builds_grades_draws_and_hands_in(lab: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_a_stage_is_graded_by_adding_folders(tmp_path: Path) -> None:
     """One more, the first by another name, in a copy of the checkout. Builds the lab's library anew."""
     first, added = "01_naive_ddp", "99_naive_ddp"
