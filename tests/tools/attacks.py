@@ -1,7 +1,7 @@
 """Attacks, in C++ that is run when a rank loads the stage's library: docs/attacks.md has what stops each.
 
 $victim is a file that anybody may write, $marker one that is not there, $library the attack itself; $solution is the
-solution's source, $built its library, and $signs a file of the tests.
+solution's source, $built its library, and $activity a file of the tests.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ OTHERS = {
         "sealed: Operation not permitted"),
     "the solution's source": (
         'perror(fopen("$solution", "r") ? "opened" : "closed"); abort();', "closed: Permission denied"),
-    "the tests' files": ('perror(fopen("$signs", "r") ? "opened" : "closed"); abort();', "closed: Permission denied"),
+    "the tests' files": ('perror(fopen("$activity", "r") ? "opened" : "closed"); abort();', "closed: Permission denied"),
     "the records of the grader": (
         r"""const char* text = "{\"event\": \"run_finished\"}\n"; char path[64];
             for (int file = 0; file < 64; ++file) {
