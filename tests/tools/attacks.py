@@ -97,7 +97,8 @@ OTHERS = {
         "sealed: Operation not permitted"),
     "the solution's source": (
         'perror(fopen("$solution", "r") ? "opened" : "closed"); abort();', "closed: Permission denied"),
-    "the tests' files": ('perror(fopen("$activity", "r") ? "opened" : "closed"); abort();', "closed: Permission denied"),
+    "the tests' files": (
+        'perror(fopen("$activity", "r") ? "opened" : "closed"); abort();', "closed: Permission denied"),
     "the records of the grader": (
         r"""const char* text = "{\"event\": \"run_finished\"}\n"; char path[64];
             for (int file = 0; file < 64; ++file) {

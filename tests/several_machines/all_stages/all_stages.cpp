@@ -16,8 +16,8 @@
 #include "05_ring_all_reduce/ring_all_reduce.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/models/toy_models.h"
-#include "smoke_test.h"
 #include "measuring/command_line.h"
+#include "smoke_test.h"
 
 namespace ddp {
 namespace {
