@@ -57,8 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         if item.path.parent not in SPREAD:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
-        builds = targets_of(item) or item.get_closest_marker("slow")  # several slow tests build a lab of their own
-        if builds and not item.get_closest_marker("timeout"):
+        long = targets_of(item) or item.get_closest_marker("slow")  # several slow tests build a lab of their own
+        if long and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(BUILD_S))
     yield  # others leave out what was not asked for
     waiting = {item.path for item in items if targets_of(item)}

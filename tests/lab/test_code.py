@@ -18,7 +18,6 @@ def test_format_of_python(context: Context) -> None:
 
 @pytest.mark.slow
 @pytest.mark.builds("pch_tests")
-@pytest.mark.timeout(3600)
 def test_lint_of_cpp(context: Context) -> None:
     found = formatting.findings(context)
     assert not found, "\n".join(found)
