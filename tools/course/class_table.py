@@ -70,7 +70,7 @@ class Row:
 
 
 def row_of(student: str, folder: Path) -> Row:
-    row = Row(student)
+    row = Row(printable_name(student))
     try:
         if (folder / "problem").exists():
             row.problem = (folder / "problem").read_text(errors="replace")
@@ -117,9 +117,14 @@ def write(folder: Path, rows: list[Row], course: Course) -> None:
     )
 
 
+def printable_name(name: str) -> str:
+    """Of a folder, which may have any; terminals obey some."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
+
+
 def _text(text: str) -> str:
     """What a spreadsheet would take for a formula is a text here."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    return f"'{text}" if text.strip("\t\r\n ")[:1] in ("=", "+", "-", "@") else text
 
 
 def _summary(rows: list[Row]) -> str:

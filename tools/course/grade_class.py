@@ -1,9 +1,10 @@
 """Grades a folder of submissions: one folder or .zip for each student, named as the student.
 
-Each is graded by a process of its own (grade_submission), several at a time, and what goes wrong with one harms no
-other. In the folder that --out names each student has a folder with results.json, log.txt and what was taken. Whoever
-is graded already is not graded again unless the submission changes, so that a run that was stopped goes on; --again
-grades all, and keeps the table before it as scores.before.csv, for diff. In the end there are two tables, scores.csv
+The grader is the one that Gradescope would have, made of what is committed, with the hidden tests and without the
+solutions (tools/course/autograder.py). Each is graded by a process of its own (grade_submission), several at a time,
+and what goes wrong with one harms no other. In the folder that --out names each student has a folder with results.json,
+log.txt and what was taken. Whoever is graded already is not graded again unless the submission or the grader changes,
+so that a run that was stopped goes on; --again grades all, and keeps the table before it as scores.before.csv, for diff. In the end there are two tables, scores.csv
 and class.html, and questions.html: two for each student about their own run, with answers;
 students/<name>/questions.html is the student's page, which has none.
 
@@ -22,15 +23,17 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.course import class_table, hidden
-from tools.course.class_table import row_of
+from tools.course import autograder, class_table, hidden
+from tools.course.class_table import printable_name, row_of
 from tools.course.submission import ARCHIVE
 from tools.grading.grade import end_by_exception_on_signals
 from tools.grading.running.processes import BoundedText, GuardedProcess
+from tools.grading.running.records import printable
 from tools.grading.scoring.results import replace_file, sums_of_tests
 from tools.grading.stages import BadChoice
 from tools.grading.terminal import ending_of
@@ -42,6 +45,7 @@ from tools.student import course
 
 PATIENCE_S = 900  # for one submission: grade_submission has limits of its own, which a busy machine stretches
 GRADED = (0, 1)  # exit codes
+ENDINGS = {4: "a stage was not graded"}
 LOG_LIMIT = 1 << 20
 
 
@@ -51,15 +55,15 @@ class Student:
     place: Path
     folder: Path  # of what is known
 
-    def fingerprint(self) -> str:
-        """Of the submission: times and sizes, since the content may be anything."""
+    def fingerprint(self, grader: Path) -> str:
+        """Of the submission: times and sizes, since the content may be anything; and of what grades it."""
         files = [self.place] if self.place.is_file() else sorted(self.place.rglob("*"))
         facts = [(str(path), path.lstat().st_ctime_ns, path.lstat().st_size) for path in files]
-        return hashlib.sha256(repr(facts).encode()).hexdigest()
+        return hashlib.sha256(repr([facts, autograder.version(grader)]).encode()).hexdigest()
 
-    def is_graded(self) -> bool:
+    def is_graded(self, grader: Path) -> bool:
         try:
-            return (self.folder / "graded").read_text() == self.fingerprint()
+            return (self.folder / "graded").read_text() == self.fingerprint(grader)
         except OSError:
             return False
 
@@ -74,9 +78,10 @@ def _grade_as_asked() -> int:
     require_packages(sys.executable, ["jinja2"])  # which writes the pages, hours later
     students, about = students_in(options.folder, options.out), course.load()
     with hold(options.out / "lock", "grading a class"):
-        todo = [student for student in students if options.again or not student.is_graded()]
+        grader = options.grader or autograder.prepared()
+        todo = [student for student in students if options.again or not student.is_graded(grader)]
         print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)
-        grade_all(todo, options.jobs, options.limit, common_seed(options.out))
+        grade_all(todo, options.jobs, functools.partial(_grade_one, grader, options.limit, common_seed(options.out)))
         rows = [row_of(each.name, each.folder) for each in students]
         if options.again and (options.out / "scores.csv").exists():
             (options.out / "scores.csv").replace(options.out / "scores.before.csv")
@@ -85,7 +90,7 @@ def _grade_as_asked() -> int:
         class_table.write_questions(options.out, folders, common_seed(options.out))
     failed = [row for row in rows if row.problem]
     for row in failed:
-        print(fold(f"{row.student} was not graded: {row.problem}", columns()))
+        print(fold(printable(f"{row.student} was not graded: {row.problem}"), columns()))
     print(f"Tables: {options.out}/scores.csv, {options.out}/class.html; questions to ask: {options.out}/questions.html")
     return 1 if failed else 0
 
@@ -98,6 +103,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2),
                         help="how many at a time; each keeps two cores busy (%(default)s here)")  # fmt: skip
     parser.add_argument("--limit", default="", help="seconds for all tests of one (grade_submission's)")
+    parser.add_argument("--grader", type=Path, help="a lab that is prepared already; else it is made")
     parser.add_argument("--again", action="store_true", help="also those that are graded already")
     options = parser.parse_args()
     if options.jobs < 1:
@@ -136,49 +142,50 @@ def common_seed(out: Path) -> int:
     return int(kept.read_text()) if secret is None else secret
 
 
-def grade_all(students: list[Student], jobs: int, limit: str, seed: int) -> None:
+def grade_all(students: list[Student], jobs: int, work: Callable[[Student, threading.Event], tuple[str, float]]) -> None:
     stopping = threading.Event()
-    work = functools.partial(_grade_one, limit=limit, seed=seed, stopping=stopping)
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            for student, (line, seconds) in zip(students, pool.map(work, students)):
-                print(f"  {student.name:<30} {line}  [{elapsed(seconds)}]", flush=True)
+            done = pool.map(functools.partial(work, stopping=stopping), students)
+            for student, (line, seconds) in zip(students, done):
+                print(f"  {printable_name(student.name):<30} {printable(line)}  [{elapsed(seconds)}]", flush=True)
         finally:
             stopping.set()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _grade_one(student: Student, limit: str, seed: int, stopping: threading.Event) -> tuple[str, float]:
+def _grade_one(grader: Path, limit: str, seed: int, student: Student, stopping: threading.Event) -> tuple[str, float]:
     """What to say of it, and how long it took. Whatever happens is this student's alone."""
     began = time.monotonic()
     try:
-        return _graded(student, limit, seed, stopping), time.monotonic() - began
+        return _graded(grader, student, limit, seed, stopping), time.monotonic() - began
     except (OSError, ValueError) as error:
         return f"not graded: {error}", time.monotonic() - began
 
 
-def _graded(student: Student, limit: str, seed: int, stopping: threading.Event) -> str:
-    fingerprint = student.fingerprint()
+def _graded(grader: Path, student: Student, limit: str, seed: int, stopping: threading.Event) -> str:
+    fingerprint = student.fingerprint(grader)
     shutil.rmtree(student.folder, ignore_errors=True)
     student.folder.mkdir(parents=True)
     candidates = class_table.candidates_of(student.folder)
     candidates.parent.mkdir(exist_ok=True)
     candidates.unlink(missing_ok=True)
-    results = student.folder / "results.json"
+    results = student.folder.absolute() / "results.json"
     command = [sys.executable, "-m", "tools.course.grade_submission", str(student.place.absolute())]
-    command += [f"--out={results}", f"--keep={student.folder / 'taken'}"]
-    command += [f"--questions={candidates}"]
+    command += [f"--out={results}", f"--keep={results.with_name('taken')}"]
+    command += [f"--questions={candidates.absolute()}"]
     command += [f"--seed={seed}"] if hidden.seed() is None else []
     command += [f"--limit={limit}"] if limit else []
     output, began = BoundedText(LOG_LIMIT), time.monotonic()
-    with GuardedProcess(command, env={**os.environ, "COLUMNS": "80"}) as process:
+    with GuardedProcess(command, env={**os.environ, "COLUMNS": "80"}, folder=grader) as process:
         for _, data in process.events(tick_s=0.2):
             output.add(data)
             if stopping.is_set() or time.monotonic() - began > PATIENCE_S:
                 process.stop()
     (student.folder / "log.txt").write_text(str(output), encoding="utf-8")
     if process.exit_code not in GRADED:
-        ending = "stopped" if stopping.is_set() else f"ended with status {process.exit_code}"
+        ending = ENDINGS.get(process.exit_code, f"ended with status {process.exit_code}")
+        ending = "stopped" if stopping.is_set() else ending
         replace_file(student.folder / "problem", f"{ending}: {output.last_lines(3)}".encode())
         return f"not graded, {ending}"
     replace_file(student.folder / "graded", fingerprint.encode())

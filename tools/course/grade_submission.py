@@ -6,7 +6,7 @@ submission: tools/course/submission.py. The file is replaced as a whole after ea
 keeps what was reached.
 
 Exit code: 0 full marks; 1 less; 2 a choice that does not exist; 3 this checkout or machine cannot grade, and no file is
-written; 128 + n ended by signal n.
+written; 4 a stage was not graded, and its results say why; 70 a mistake of the grader's own; 128 + n ended by signal n.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import json
 import os
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tools.course import handed_in, hidden
+from tools.course import hidden
 from tools.course.hidden import is_hidden
 from tools.course.submission import Submission, collect, wanted_files
 from tools.grading.compiling.building import Builder
+from tools.grading.compiling.confined import Confined, confined
 from tools.grading.grade import end_by_exception_on_signals, mark_build_error
 from tools.grading.page import report_page
 from tools.grading.running import minimum_activity
@@ -39,6 +39,7 @@ from tools.grading.sandbox.sandbox import make_sandbox
 from tools.grading.scorecard import Scorecard
 from tools.grading.scoring.results import (
     NOT_HANDED_IN,
+    WAS_NOT_GRADED,
     Report,
     StageReport,
     Status,
@@ -46,7 +47,7 @@ from tools.grading.scoring.results import (
     gradescope,
     replace_file,
 )
-from tools.grading.stages import BadChoice, Stage, all_stages, choose_seed
+from tools.grading.stages import BadChoice, all_stages, choose_seed
 from tools.grading.terminal import Terminal, ending_of
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR
@@ -62,15 +63,15 @@ def main() -> int:
 
 
 def _grade_as_asked() -> int:
-    options = parse_arguments()
-    return 0 if run(options).full_marks() else 1
+    return run(parse_arguments()).exit_code()
 
 
-def run(options: argparse.Namespace) -> Report:
+def run(options: argparse.Namespace, alive: bool = True) -> Report:
+    """`alive`: ranks have to show what their scenarios are known to do."""
     submission = collect(options.submission)
     if options.keep:
         keep(submission, options.keep)
-    grading = Grading(submission, options)
+    grading = Grading(submission, options, alive)
     grading.run()
     if options.questions:
         asked = {stage.stage.name: stage.questions for stage in grading.report.stages if stage.questions}
@@ -160,8 +161,8 @@ class Discreet(Terminal):
 class Grading:
     """One run. `report` has what is known so far, as the file has."""
 
-    def __init__(self, submission: Submission, options: argparse.Namespace) -> None:
-        self._submission, self._options = submission, options
+    def __init__(self, submission: Submission, options: argparse.Namespace, alive: bool) -> None:
+        self._submission, self._options, self._alive = submission, options, alive
         self._shown = Shown(course.load(), submission, options.secret)
         self._builder = Builder(toolchain.load())
         self._terminal = Discreet(self._shown, options.seed)
@@ -174,15 +175,16 @@ class Grading:
             if stage.has_tests():
                 tests = [TestResult(spec) for spec in lists.of(self._builder.program(stage))]
                 self.report.stages.append(StageReport(stage, tests))
-        minimum_activity.require(stage.stage for stage in self.report.stages)
+        minimum_activity.require(stage.stage for stage in self.report.stages if self._alive)
         self._scorecard.heading()
         for note in self._submission.notes:
             self._terminal.print(note)
         self._flush()
-        with tempfile.TemporaryDirectory(prefix="ddp-lab-graded-") as folder:
-            os.chmod(folder, 0o755)  # a jail of root's runs as nobody
-            self._compile_all(Path(folder))
-            self._run_all(Path(folder))
+        with confined(make_sandbox(self._builder.program(self.report.stages[0].stage))) as place:
+            for gap in place.sandbox.gaps:
+                self._terminal.print(f"UNTRUSTED=1: {gap}")
+            self._compile_all(place)
+            self._run_all(place)
         self._flush()
         said = report_page.write(
             self._options.out.absolute().with_name(report_page.FILE), *self._shown.page(self.report)
@@ -193,44 +195,43 @@ class Grading:
         text = json.dumps(shown_results(self.report, self._shown), indent=1)
         replace_file(self._options.out.absolute(), text.encode() + b"\n")
 
-    def _compile_all(self, folder: Path) -> None:
+    def _compile_all(self, place: Confined) -> None:
         """As many at a time as there are cores; nothing is compiled any more once somebody else's code runs."""
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            list(pool.map(functools.partial(self._compile, folder), self.report.stages))
+            list(pool.map(functools.partial(self._compile, place), self.report.stages))
         self._flush()
 
-    def _compile(self, folder: Path, stage: StageReport) -> None:
-        content = self._submission.sources.get(stage.stage.name)
+    def _compile(self, place: Confined, report: StageReport) -> None:
+        stage, content = report.stage, self._submission.sources.get(report.stage.name)
+        names = [path.name for path in stage.sources("assignments")]
         if content is None:
-            names = " or ".join(path.name for path in stage.stage.sources("assignments"))
-            return mark_build_error(stage, f"There is no {names} in what was handed in.", NOT_HANDED_IN)
-        files = {**self._submission.beside[stage.stage.name], stage.stage.sources("assignments")[0].name: content}
-        code = handed_in.hand_in(stage.stage, files, BUILD_DIR, folder)
-        mark_build_error(stage, *handed_in.build(code))
+            return mark_build_error(report, f"There is no {' or '.join(names)} in what was handed in.", NOT_HANDED_IN)
+        mark_build_error(report, *place.build(stage, {**self._submission.beside[stage.name], names[0]: content}))
 
-    def _run_all(self, folder: Path) -> None:
-        runnable = [stage for stage in self.report.stages if not stage.build_error]
-        options = RunOptions(self.report.seed, partial=course.load().partial)
-        if runnable:
-            programs = [self._builder.program(stage.stage) for stage in runnable]
-            libraries = [library_of(folder, stage.stage) for stage in runnable]
-            sandbox = make_sandbox(programs[0], [*programs, *libraries, *self._builder.common_libraries()])
-            for gap in sandbox.gaps:
-                self._terminal.print(f"UNTRUSTED=1: {gap}")
-            options = replace(options, sandbox=sandbox)
-        budget = Budget(self._options.limit)
-        for stage in self.report.stages:
-            if not stage.build_error:
-                options = replace(options, stopping=threading.Event())
-                with budget.part(len(runnable) - runnable.index(stage), options.stopping) as part:
-                    self._run_one(stage, library_of(folder, stage.stage), options)
-                self._say_late(stage, part)
+    def _run_all(self, place: Confined) -> None:
+        runnable = [report.stage for report in self.report.stages if not report.build_error]
+        programs = [self._builder.program(stage) for stage in runnable]
+        libraries = [place.library(stage) for stage in runnable]
+        sandbox = place.sandbox.sealed([*programs, *libraries, *self._builder.common_libraries()])
+        budget, parts = Budget(self._options.limit), len(runnable)
+        for report in self.report.stages:
+            if not report.build_error:
+                options = RunOptions(self.report.seed, partial=course.load().partial, sandbox=sandbox,
+                                     alive=self._alive, withhold=self._withholds(report))  # fmt: skip
+                with budget.part(parts, options.stopping) as part:
+                    self._run_one(report, place.library(report.stage), options)
+                parts -= 1
+                self._say_late(report, part)
                 self._flush()
-            self._scorecard.stage(stage)
+            self._scorecard.stage(report)
+
+    def _withholds(self, report: StageReport) -> bool:
+        """What ranks print could tell what students must not know."""
+        return self._options.secret or any(is_hidden(result.spec) for result in report.results)
 
     def _run_one(self, stage: StageReport, library: Path, options: RunOptions) -> None:
         if broken := options.sandbox.broken_seal():
-            return mark_build_error(stage, broken, "was not graded")
+            return mark_build_error(stage, broken, WAS_NOT_GRADED)
         run_stage(self._builder.program(stage.stage), library, stage, options, self._changed)
 
     def _changed(self, result: TestResult) -> None:
@@ -241,10 +242,6 @@ class Grading:
         why = f"the tests of this stage took longer than {part.allowed:.0f} s in all"
         for result in stage.results if part.exceeded else []:
             result.failures = [text.replace("interrupted", why) for text in result.failures]
-
-
-def library_of(folder: Path, stage: Stage) -> Path:
-    return folder / stage.name / "libstage.so"
 
 
 LONGEST_OUTPUT = 20_000  # characters of one test's

@@ -2,7 +2,7 @@
 
 hidden/0N_name/*.cpp    further graded tests, of the same form as those in tests/0N_name. In an autograder's tree they
                         lie beside them, as tests/0N_name/hidden.<name>.cpp, so that the build and the grader find them
-hidden/seed             a number: the inputs of every submission's tests. Without it each run draws its own, and says it
+hidden/seed             a number of nine digits or more: the inputs of every submission's tests. Without it each run draws its own, and says it
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tools.setup.toolchain import ROOT, LabError
 
 FOLDER = ROOT / "hidden"
 PREFIX = "hidden."
+LEAST_SEED = 10**8
 
 
 def is_hidden(spec: TestSpec) -> bool:
@@ -25,11 +26,14 @@ def is_hidden(spec: TestSpec) -> bool:
 def seed(folder: Path = FOLDER) -> int | None:
     """The secret seed; None if there is none."""
     try:
-        return parse_seed((folder / "seed").read_text(encoding="ascii").strip())
+        found = parse_seed((folder / "seed").read_text(encoding="ascii").strip())
     except FileNotFoundError:
         return None
     except (ValueError, LabError):
         raise LabError(f"{folder}/seed should hold one whole number, and nothing else") from None
+    if found < LEAST_SEED:  # a shorter one is guessed, and hides in other numbers
+        raise LabError(f"{folder}/seed should have nine digits or more")
+    return found
 
 
 def add_to(tree: Path, folder: Path = FOLDER) -> list[str]:

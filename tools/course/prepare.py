@@ -1,7 +1,8 @@
 """Builds all that grading needs and that is not a student's, once: what setup.sh of an autograder runs in its image.
 
-It ends by grading the stubs, which are worth nothing, and the solutions, which have full marks: an image that cannot
-grade fails here, and not on the first submission. The solutions are removed then, whatever came of it.
+It ends by grading the solutions, which have full marks and show what each scenario does at least, and the stubs, which
+are worth nothing: an image that cannot grade fails here, and not on the first submission. The solutions are removed
+then, whatever came of it.
 
     python3 -m tools.course.prepare [SOLUTIONS]     a folder
 """
@@ -15,8 +16,9 @@ from pathlib import Path
 
 from tools.course.grade_submission import parse_arguments, run
 from tools.grading.compiling.building import Builder
+from tools.grading.running import minimum_activity
 from tools.grading.running.test_lists import TestLists
-from tools.grading.scoring.results import Status, TestResult
+from tools.grading.scoring.results import Report, Status
 from tools.grading.stages import all_stages
 from tools.grading.terminal import ending_of
 from tools.setup import toolchain
@@ -42,19 +44,24 @@ def prepare(solutions: Path | None) -> int:
     for stage in stages:
         lists.of(builder.program(stage))
     lists.remember()
-    if wrong := [result.spec.name for result in graded(ROOT / "assignments") if result.status is not Status.TODO]:
-        raise LabError(f"The stubs were graded, and these tests do not say that they are to be written: {wrong}")
-    if not solutions:
+    if solutions:
+        report = graded(solutions, alive=False)
+        if wrong := [result.spec.name for result in report.results if result.status not in GOOD]:
+            raise LabError(f"The solutions were graded on this system, and these tests took points from them: {wrong}")
+        for stage_report in report.stages:
+            minimum_activity.write(stage_report, minimum_activity.packed(stage_report.stage))
+    else:
         print("There are no solutions here: whether a perfect submission gets full marks was not tried.")
-    elif wrong := [result.spec.name for result in graded(solutions) if result.status not in GOOD]:
-        raise LabError(f"The solutions were graded on this system, and these tests took points from them: {wrong}")
+    stubs = graded(ROOT / "assignments").results
+    if wrong := [result.spec.name for result in stubs if result.status is not Status.TODO]:
+        raise LabError(f"The stubs were graded, and these tests do not say that they are to be written: {wrong}")
     print(f"Ready to grade {len(stages)} stages.")
     return 0
 
 
-def graded(submission: Path) -> list[TestResult]:
+def graded(submission: Path, alive: bool = True) -> Report:
     with tempfile.TemporaryDirectory() as folder:
-        return run(parse_arguments([str(submission), f"--out={folder}/results.json"])).results
+        return run(parse_arguments([str(submission), f"--out={folder}/results.json"]), alive)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Grades the lab: builds each stage apart, runs its tests, prints the scorecard, writes the result files.
 
 Exit code: 0 full marks in what was graded; 1 less; 2 a choice that does not exist; 3 the lab could not be built or the
-results not be written; 128 + n ended by signal n (130: Ctrl-C).
+results not be written; 4 a stage was not graded, with UNTRUSTED=1; 70 a mistake of the grader's own; 128 + n ended by
+signal n (130: Ctrl-C).
 """
 
 from __future__ import annotations
@@ -21,17 +22,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.grading import stages
+from tools.grading.compiling import confined
 from tools.grading.compiling.building import Builder, StageBuilds, edited_note
 from tools.grading.debugging import sanitized
 from tools.grading.page import report_page
 from tools.grading.running import minimum_activity, test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
-from tools.grading.sandbox import untrusted
 from tools.grading.sandbox.sandbox import Sandbox, make_sandbox
 from tools.grading.scorecard import Scorecard
 from tools.grading.scoring import kept_scores
-from tools.grading.scoring.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
+from tools.grading.scoring.results import (
+    DOES_NOT_COMPILE,
+    WAS_NOT_GRADED,
+    Report,
+    ResultFiles,
+    StageReport,
+    Status,
+    TestResult,
+)
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Interrupted, Terminal, ending_of
 from tools.setup import gpus, toolchain
@@ -62,7 +71,11 @@ def _grade_as_asked() -> int:
     with hold(folder / "lock", "make test"):
         if options.sanitize:
             builder, folder = sanitized.prepared(tools, options)
-        return max(code, grade(options, builder, folder))
+        if not options.untrusted:
+            return max(code, grade(options, builder, folder))
+        minimum_activity.require([] if options.impl == "solutions" else options.stages)
+        with confined.confined(make_sandbox(Path("/bin/true"))) as place:
+            return grade(options, Builder(tools, confined=place), folder)
 
 
 def end_by_exception_on_signals() -> None:
@@ -141,11 +154,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
                 files.write(report)
 
     def grade_one(stage: StageReport) -> None:
-        if options.untrusted and not stage.build_error:
-            objections = untrusted.objections(builder.compiled(stage.stage, report.impl))
-            mark_build_error(stage, objections, "uses what it may not")
         if run.sandbox and not stage.build_error:
-            mark_build_error(stage, run.sandbox.broken_seal(), "was not graded")
+            mark_build_error(stage, run.sandbox.broken_seal(), WAS_NOT_GRADED)
         if not stage.build_error:
             program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
             run_stage(program, library, stage, run, functools.partial(show, stage))
@@ -190,7 +200,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         return 3
     if options.sanitize:
         return sanitized.tell(report, options.test, folder)
-    return 0 if report.full_marks() else 1
+    return report.exit_code()
 
 
 def stages_as_built(
@@ -203,7 +213,7 @@ def stages_as_built(
         if wanted:
             found = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
             found.sources = builds.sources[stage.name]
-            mark_build_error(found, error)
+            mark_build_error(found, error, builder.problems.get(stage.name, DOES_NOT_COMPILE))
             report.stages.append(found)
             yield found
 
@@ -246,17 +256,16 @@ def mark_build_error(stage: StageReport, error: str, what: str = DOES_NOT_COMPIL
 
 
 def sandbox_for(built: list[StageReport], builder: Builder, report: Report, terminal: Terminal) -> Sandbox | None:
+    """Tried with a program that it is for."""
     runnable = [stage.stage for stage in built if not stage.build_error]
     if not runnable:
         return None
-    if report.impl != "solutions":
-        minimum_activity.require(runnable)
-    libraries = [builder.library(stage, report.impl) for stage in runnable]
     programs = [builder.program(stage) for stage in runnable]
-    sandbox = make_sandbox(programs[0], [*programs, *libraries, *builder.common_libraries()])
+    sandbox = make_sandbox(programs[0])
     for gap in sandbox.gaps:
         terminal.print(f"UNTRUSTED=1: {gap}")
-    return sandbox
+    libraries = [builder.library(stage, report.impl) for stage in runnable]
+    return sandbox.sealed([*programs, *libraries, *builder.common_libraries()])
 
 
 # As one of several ranks that torchrun, mpirun or srun has started, on any machines: the graded tests need all their

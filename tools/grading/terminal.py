@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 
 from tools.grading.stages import BadChoice
@@ -64,8 +65,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def ending_of(command: str, body: Callable[[], int]) -> int:
-    """body()'s exit code; 2 for a choice that does not exist, 3 for a problem of the lab or the machine, and more than
-    128 after a signal. `command` is what the user typed, such as "make figures"."""
+    """body()'s exit code; 2 for a choice that does not exist, 3 for a problem of the lab or the machine, 70 for a mistake
+    of ours, and more than 128 after a signal. `command` is what the user typed, such as "make figures"."""
     try:
         code = body()
         sys.stdout.flush()
@@ -79,6 +80,9 @@ def ending_of(command: str, body: Callable[[], int]) -> int:
         return 2 if isinstance(error, BadChoice) else 3
     except KeyboardInterrupt as error:
         return 128 + getattr(error, "signum", signal.SIGINT)
+    except Exception:  # with 1, Python's own, it would pass for a grade
+        traceback.print_exc()
+        return 70
 
 
 def explain(error: OSError, command: str) -> str:

@@ -15,9 +15,9 @@ from pathlib import Path, PurePath
 from tools.grading import released
 from tools.grading.compiling import unresolved
 from tools.grading.compiling.compile_errors import condense, full_disk
+from tools.grading.compiling.confined import Confined
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import printable
-from tools.grading.sandbox.untrusted import Compiled
 from tools.grading.stages import Stage, short_paths
 from tools.setup import system_packages
 from tools.setup.columns import listed
@@ -48,8 +48,11 @@ class BuildLog:
 
 
 class Builder:
-    def __init__(self, toolchain: Toolchain, device: str = "cpu") -> None:
-        self._toolchain = toolchain
+    """`confined`: where stages are compiled that nobody trusts; none: they are trusted."""
+
+    def __init__(self, toolchain: Toolchain, device: str = "cpu", confined: Confined | None = None) -> None:
+        self._toolchain, self._confined = toolchain, confined
+        self.problems: dict[str, str] = {}  # why a stage that compiles is not graded, in short, by its name
         self._for_device = ["ddp_cuda"] if device == "cuda" else []  # found by its place, so no other target names it
         self._build_dir = Path(toolchain.build_dir)
 
@@ -57,6 +60,8 @@ class Builder:
         return self._build_dir / "bin" / f"tests_{stage.name}"
 
     def library(self, stage: Stage, impl: str) -> Path:
+        if self._confined:
+            return self._confined.library(stage)
         return self._build_dir / "stages" / impl / stage.name / "libstage.so"
 
     def debug_library(self, stage: Stage, impl: str) -> Path:
@@ -68,9 +73,6 @@ class Builder:
     def common_libraries(self) -> list[Path]:
         """What test programs load, their own code included."""
         return sorted((self._build_dir / "lib").glob("lib*.so"))
-
-    def compiled(self, stage: Stage, impl: str) -> Compiled:
-        return Compiled(stage, impl, self.library(stage, impl), self._build_dir)
 
     def build_common(self, targets: list[str]) -> None:
         """What does not depend on the student: where this fails, the lab is broken, or the machine."""
@@ -96,12 +98,23 @@ class Builder:
             self._build_common(programs, watch)
             folder = f"{impl}/{stage.name}"
             return f"There is no .cpp file in {folder}. To get the original back: {how_to_restore(folder)}"
+        if self._confined:
+            return self._build_confined(self._confined, stage, impl, watch)
         if not debug:
             forget_if_changed(self._build_dir, stage, impl)
         log = self._build(f"{prefix}{stage.name}", [*programs, f"{prefix}{impl}_{stage.name}"], watch)
         if log.ok and not debug:
             remember(self._build_dir, stage, impl)
         return "" if log.ok else self._why_stage_failed(programs, log, watch)
+
+    def _build_confined(self, confined: Confined, stage: Stage, impl: str, watch: Watch) -> str:
+        self._build_common(["ddp", f"tests_{stage.name}"], watch)
+        watch.tick()
+        contract = f"{stage.name.partition('_')[2]}.h"
+        own = [path for path in (ROOT / impl / stage.name).glob("*.h") if path.name != contract]
+        files = {path.name: path.read_bytes() for path in [*stage.sources(impl), *own]}
+        error, self.problems[stage.name] = confined.build(stage, files, impl)
+        return error
 
     def _why_stage_failed(self, programs: list[str], log: BuildLog, watch: Watch) -> str:
         self._build_common(programs, watch)

@@ -1,8 +1,8 @@
 """How much each rank of each scenario of a stage's tests does at least, from a run of the solution.
 
 Whoever did less has not run the scenario, whatever it says (tests/grader/minimum_activity.h). The solutions' own run
-writes it into the build folder (make test IMPL=solutions); `make release` and `make autograder` pack it beside the
-tests.
+writes it into the build folder (make test IMPL=solutions); `make release` packs it beside the tests, and a grader that is
+prepared finds it out for its own.
 """
 
 from __future__ import annotations
@@ -56,12 +56,17 @@ def counts(stage: Stage) -> dict[str, list[int]]:
 
 def keep(report: StageReport) -> None:
     """Called with a run of all of a solution's tests on the CPU; of one that fails nothing is kept."""
+    if not packed(report.stage).exists():
+        write(report, written(report.stage))
+
+
+def write(report: StageReport, path: Path) -> None:
     passed = all(result.status in (Status.PASSED, Status.SKIPPED) for result in report.results)
-    if passed and report.activity and not packed(report.stage).exists():
+    if passed and report.activity:
         activity = sorted(report.activity.items())
         lines = ",\n".join(f" {json.dumps(scenario)}: {json.dumps(ranks)}" for scenario, ranks in activity)
-        written(report.stage).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(written(report.stage), f"{{\n{lines}\n}}\n".encode())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, f"{{\n{lines}\n}}\n".encode())
 
 
 @contextlib.contextmanager

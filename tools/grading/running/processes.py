@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -24,9 +25,17 @@ class GuardedProcess:
         for channel, data in process.events(): ...
     """
 
-    def __init__(self, command: Sequence[str], records: bool = False, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        records: bool = False,
+        env: dict[str, str] | None = None,
+        folder: Path | None = None,
+        given: bytes = b"",
+    ) -> None:
+        """`folder`: where it works; `given`: a few bytes that it can read from its standard input."""
         self._command = list(command)
-        self._env = env
+        self._env, self._folder, self._given = env, folder, given
         self._reads: dict[int, str] = {}
         self._writes: list[int] = []
         output = self._pipe("output")
@@ -58,13 +67,17 @@ class GuardedProcess:
     def _start(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), *self._command],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if self._given else subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
             pass_fds=[fd for fd in [self.records_fd] if fd >= 0],
             start_new_session=True,  # we pass on a Ctrl-C on the terminal, once
             env=self._env,
+            cwd=self._folder,
         )
+        if self._given:
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+                pipe.write(self._given)
         for fd in self._writes:
             os.close(fd)
 

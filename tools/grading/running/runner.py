@@ -56,6 +56,7 @@ class RunOptions:
     schedule: int | None = None  # the only order of events, see common/ddp/referee/world.h; none: some
     many_orders: bool = False  # every scenario with an order to choose is run in a drawn one, too
     brief: bool = False  # a claim is judged no further than to the first scenario that breaks it
+    withhold: bool = False  # what ranks print and throw is said to nobody: tests or seed are secret
     partial: bool = False  # course.json: points for the share of runs in which a claim holds
     machine: Path | None = None  # programs that run at the same time share it by this file
     stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C
@@ -74,10 +75,7 @@ def run_stage(
         result.partial = options.partial
     records = Records(report.results, on_change)
     output = BoundedText(MAX_OUTPUT)
-    environment = [f"{name}={value}" for name, value in {**MEMORY, **options.environment}.items()]
-    prefix = options.sandbox.prefix if options.sandbox else ()
-    command = [*prefix, "/usr/bin/env", *environment, str(program), f"--stage-library={library}"]
-    process = GuardedProcess(command, records=True)
+    process = GuardedProcess(_command(program, library, report, options), records=True)
     process.append(f"--records-fd={process.records_fd}", *_arguments(report, options))
     hung = False
     try:
@@ -103,6 +101,16 @@ def run_stage(
     records.close(reason)
     deductions.settle(report.results)
     report.activity, report.questions = records.activity, records.questions
+
+
+def _command(program: Path, library: Path, report: StageReport, options: RunOptions) -> list[str]:
+    environment = {**MEMORY, **options.environment}
+    if not options.sandbox:
+        given = [f"{name}={value}" for name, value in environment.items()]
+        return ["/usr/bin/env", *given, str(program), f"--stage-library={library}"]
+    activity = minimum_activity.known(report.stage)
+    command = options.sandbox.program(program, library, *([activity] if activity else []), environment=environment)
+    return [*command, f"--stage-library={library}"]
 
 
 def _arguments(report: StageReport, options: RunOptions) -> list[str]:

@@ -1,28 +1,24 @@
-"""What a stage's code may use, looked at before its library is loaded: `make test UNTRUSTED=1`, for others' code.
+"""What a stage's library may import: a friendly message for honest code that uses more than it may (UNTRUSTED=1).
 
-An allowlist. Its own files may include libtorch, the C++ library, their neighbours and the public headers of the lab
-and of the stage. Its library may import libtorch, without what answers a stage or opens files; the C++ library, without
-files; harmless functions of libc; what the public headers declare. No assembly, so no system calls of its own, and
-nothing that asks to run before it is called.
+An allowlist: libtorch, without what answers a stage, opens files or switches observers off; the C++ library, without
+files; harmless functions of libc; what the public headers declare. It stops mistakes, not people: whatever code says of
+itself, the jail holds it when it is compiled, and the kernel when it runs (tools/grading/sandbox/sandbox.py).
 
-A header that is included and not used, such as <fstream>, is nobody's business: it comes with others. This is what can
-be seen without running anything; tools/grading/sandbox/sandbox.py has the layers below.
+A header that is included and not used, such as <fstream>, is nobody's business: it comes with others.
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-from tools.grading.stages import Stage, short_paths
-from tools.setup.configuring import compile_command
+from tools.grading.sandbox.sandbox import Sandbox, done_in_jail
+from tools.grading.stages import Stage
 from tools.setup.toolchain import ROOT, LabError
 
 SHOWN = 5
-# syscall: the C++ library waits on atomics by it; the code itself may not name it.
+# syscall: the C++ library waits on atomics by it.
 _C_FUNCTIONS = frozenset(
     """
     abort aligned_alloc bcmp bsearch calloc clock_gettime fflush fprintf fputc fputs free fwrite getenv
@@ -48,58 +44,17 @@ _CPP_ALLOWED = re.compile(
 _CPP_REFUSED = re.compile(
     r"std::(filesystem|basic_filebuf|basic_[io]?fstream|random_device)"
     r"|at::(_ops::)?(from_file|DynamicLibrary)|at::native::|torch::autograd::profiler|c10d::\w*Store"
+    r"|at::(set_record_function_tls_|enableRecordFunction|clear\w*Callbacks|(add|remove|disable|reenable)\w*Callback)"
 )
-_MARKER = re.compile(r'^# (\d+) "(.*)"((?: \d)*)$')
-_NEVER = re.compile(
-    r"\b(?:__)?asm(?:__)?\b|\bsyscall\b"
-    r"|\b(?:__)?(?:constructor|destructor|ifunc|init_priority|section)(?:__)?\s*[\](),]"
-)
-_SYSTEM_CALL = re.compile(r"\s(syscall|sysenter|int\s+\$0x80|svc)\b")  # the last is arm64's
+LIMITS = {"CPU": 20, "AS": 2 << 30, "CORE": 0}  # of nm, to which a library may be anything
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """A stage's library, and the build that made it."""
-
-    stage: Stage
-    impl: str
-    library: Path
-    build_dir: Path
-
-    @property
-    def sources(self) -> list[Path]:
-        return self.stage.sources(self.impl)
-
-    def compile_command(self, source: Path) -> list[str]:
-        return compile_command(self.build_dir, source)
-
-
-class CannotLook(LabError):
-    """A tool that looks at the code failed; `said` is all that it printed."""
-
-    def __init__(self, tool: str, said: str) -> None:
-        super().__init__(f"{tool} failed, so the code could not be looked at: {said.strip()[-500:]}")
-        self.said = said
-
-
-def objections(code: Compiled) -> str:
-    """What the code uses that it may not, with file and line; empty if nothing."""
-    return _listed([*_in_sources(code), *_in_library(code)])
-
-
-def objections_to_sources(code: Compiled) -> str:
-    """What can be seen before anything is compiled: a compiler's messages quote the files that are included."""
-    return _listed(_in_sources(code))
-
-
-def objections_to_library(code: Compiled) -> str:
-    return _listed(_in_library(code))
-
-
-def _listed(objections: Iterable[str]) -> str:
-    found = list(dict.fromkeys(objections))
-    if not found:
+def objections(stage: Stage, library: Path, folder: Path, sandbox: Sandbox) -> str:
+    """What the code in `folder` uses that it may not, with file and line; empty if nothing."""
+    names = dict.fromkeys(refused_functions(stage, library, sandbox))
+    if not names:
         return ""
+    found = [f"{_first_use(folder, name)}: uses {name}" for name in names]
     more = [f"... and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return "\n".join(
         [
@@ -112,56 +67,14 @@ def _listed(objections: Iterable[str]) -> str:
     )
 
 
-def _output_of(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        raise CannotLook(command[0], done.stderr)
-    return done.stdout
-
-
-def _in_sources(code: Compiled) -> Iterator[str]:
-    for source in code.sources:
-        own = {source.resolve()}
-        stack, line = [source.resolve()], 0
-        command = [*code.compile_command(source), "-E", str(source)]
-        for text in _output_of(command).splitlines():
-            if marker := _MARKER.match(text):
-                file, flags = Path(marker[2]).resolve(), marker[3].split()
-                if "1" in flags:
-                    if stack[-1] in own and file.parent == source.parent.resolve():
-                        own.add(file)
-                    elif stack[-1] in own and marker[2][0] != "<" and not is_public(file, code.stage):
-                        yield f"{_place(stack[-1], line)}: includes {short_paths(str(file))}"
-                    stack.append(file)
-                elif "2" in flags and len(stack) > 1:
-                    stack.pop()
-                if not marker[2].startswith("<"):
-                    stack[-1] = file
-                line = int(marker[1])
-                continue
-            if stack[-1] in own and (never := _NEVER.search(text)):
-                yield f"{_place(stack[-1], line)}: uses {never[0].strip(' ](),')}"
-            line += 1
-
-
-def is_public(file: Path, stage: Stage) -> bool:
-    """libtorch's, the compiler's and the system's headers; the lab's public ones and this stage's."""
-    if not file.is_relative_to(ROOT) or file.is_relative_to(ROOT / ".venv"):
-        return file.is_relative_to("/usr") or "torch" in file.parts or "clang" in file.parts or "gcc" in file.parts
-    return file.parent in (ROOT / "common" / "ddp", ROOT / "assignments" / stage.name)
-
-
-def _in_library(code: Compiled) -> Iterator[str]:
-    for name in refused_functions(code.stage, code.library):
-        yield f"{_first_use(code, name)}: uses {name}"
-    if _SYSTEM_CALL.search(_output_of(["objdump", "-d", "--no-show-raw-insn", str(code.library)])):
-        yield "the library: makes system calls by itself"
-
-
-def refused_functions(stage: Stage, library: Path) -> Iterator[str]:
+def refused_functions(stage: Stage, library: Path, sandbox: Sandbox) -> Iterator[str]:
     """What a stage's library imports and may not."""
     words = _words_of_public_headers(stage)
-    for line in _output_of(["nm", "-D", "--undefined-only", "--no-demangle", str(library)]).splitlines():
+    command = ["/usr/bin/nm", "-D", "--undefined-only", "--no-demangle", str(library)]
+    done = done_in_jail(sandbox.command(command, [library], landlock=True, processes=False, limits=LIMITS))
+    if done.returncode:
+        raise LabError(f"nm failed: {done.stderr.strip()[-500:]}")
+    for line in done.stdout.splitlines():
         symbol = line.split()[-1].partition("@")[0]
         name = qualified_name(symbol)
         if not _is_allowed(symbol, name, words):
@@ -205,14 +118,10 @@ def qualified_name(symbol: str) -> str:
     return "::".join(parts) or symbol
 
 
-def _first_use(code: Compiled, name: str) -> str:
-    word = re.compile(rf"\b{name.split('::')[-1].removeprefix('basic_')}\b")
-    for source in code.sources:
+def _first_use(folder: Path, name: str) -> str:
+    word = re.compile(rf"\b{re.escape(name.split('::')[-1].removeprefix('basic_'))}\b")
+    for source in sorted(folder.glob("*.cpp")):
         for number, line in enumerate(source.read_text(errors="replace").splitlines(), start=1):
             if word.search(line):
-                return _place(source, number)
+                return f"{source}:{number}"
     return "the library"
-
-
-def _place(file: Path, line: int) -> str:
-    return f"{short_paths(str(file))}:{line}"

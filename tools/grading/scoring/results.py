@@ -17,6 +17,8 @@ from tools.grading.stages import Stage
 
 DOES_NOT_COMPILE = "does not compile"
 NOT_HANDED_IN = "was not handed in"
+USES_WHAT_IT_MAY_NOT = "uses what it may not"
+WAS_NOT_GRADED = "was not graded"  # for a reason that may be nobody's fault
 
 
 class Status(enum.StrEnum):
@@ -147,6 +149,12 @@ class Report:
             return False
         decisive = [result for result in due if result.spec.points] or self.results
         return bool(decisive) and all(result.status is Status.PASSED for result in decisive)
+
+    def exit_code(self) -> int:
+        """4: nobody can tell what a stage is worth."""
+        if any(stage.build_error and stage.problem == WAS_NOT_GRADED for stage in self.stages):
+            return 4
+        return 0 if self.full_marks() else 1
 
 
 class ResultFiles:
