@@ -58,7 +58,8 @@ class Confined:
             if errors := self._compile(stage, room):
                 return condense(errors.replace(str(room), str(home))), DOES_NOT_COMPILE
             found = untrusted.objections(stage, self.library(stage), room, self.sandbox)
-            return found.replace(str(room), str(home.relative_to(ROOT))), USES_WHAT_IT_MAY_NOT if found else ""
+            said = printable(found.replace(str(room), str(home.relative_to(ROOT))))  # names that the code has chosen
+            return said, USES_WHAT_IT_MAY_NOT if found else ""
         except Exception as error:  # whatever code makes our tools meet is no crash of the grader
             return f"It could not be compiled and looked at: {type(error).__name__}: {error}", WAS_NOT_GRADED
 
