@@ -90,8 +90,7 @@ class Layout:
     def __init__(self, top: Path) -> None:
         self.top, self.made, self.root = top, top / "made", top / "autograder"
         write(top / "instructors", {f"{FIRST}/scalar.cpp": HIDDEN, "seed": f"{SEED}\n"})
-        with known_activity(top / "activity.json"):
-            self.added = autograder.write_source(self.made / "source", working_tree(), top / "instructors")
+        self.added = autograder.write_source(self.made / "source", working_tree(), top / "instructors")
         autograder.write_archive(self.made)
         for name in ("source", "submission"):
             (self.root / name).mkdir(parents=True)
@@ -134,13 +133,14 @@ class Layout:
         return json.loads((self.root / "results/results.json").read_bytes())
 
 
-# What each stage of the cheat tries: lines at its top, and a statement.
+# What each stage of the cheat tries, lines at its top and a statement; and what is said of it.
+REFUSED = "uses what it may not"
 CHEATS = {
-    FIRST: ("#include <fstream>", 'std::ofstream("/autograder/results/results.json") << "{}";'),
-    "02_overlapped_ddp": ('const long kSeed =\n#include "{lab}/hidden/seed"\n;', ""),
-    "03_bucketed_ddp": ("[[gnu::constructor]] static void attack() { __builtin_trap(); }", ""),
-    FOURTH: ("#include <dlfcn.h>", 'dlopen("/tmp/libstage.so", 1);'),
-    FIFTH: ("#include <cstdlib>", 'std::printf("{\\"score\\": 100}"); std::exit(0);'),
+    FIRST: ("#include <fstream>", 'std::ofstream("/autograder/results/results.json") << "{}";', REFUSED),
+    "02_overlapped_ddp": ('const long kSeed =\n#include "{lab}/hidden/seed"\n;', "", "does not compile"),
+    "03_bucketed_ddp": ("[[gnu::constructor]] static void attack() { __builtin_trap(); }", "", "died: signal"),
+    FOURTH: ("#include <dlfcn.h>", 'dlopen("/tmp/libstage.so", 1);', REFUSED),
+    FIFTH: ("#include <cstdlib>", 'std::printf("{\\"score\\": 100}"); std::exit(0);', REFUSED),
 }
 FULL = {"01": 18, "02": 20, "03": 25, "04": 20, "05": 20, "06": 20, "07": 25}  # 3 of 01's are the hidden test's
 NONE = dict.fromkeys(FULL, 0)
@@ -200,7 +200,8 @@ def test_what_students_may_read_has_no_answer_hidden_test_or_seed(layout: Layout
     )
     answers = {f"solutions/{stage.name}/{name}" for stage in all_stages() for name in files_of(stage.name)}
     kept = {"run_autograder", "lab/hidden/seed", f"lab/{layout.added[0]}"}
-    assert source == public | answers | kept
+    found_out = {name for name in public if name.endswith("minimum_activity.json")}  # by setup.sh in the others
+    assert source == (public - found_out) | answers | kept
     assert public.isdisjoint(answers | kept)
 
 
@@ -213,8 +214,8 @@ def test_an_image_that_cannot_grade_does_not_come_to_be(
     folder = tmp_path / "solutions"
     folder.mkdir()
 
-    def graded(submission: Path) -> list[mock.Mock]:
-        return [mock.Mock(status=Status[solutions if submission == folder else stubs])]
+    def graded(submission: Path, alive: bool = True) -> mock.Mock:
+        return mock.Mock(results=[mock.Mock(status=Status[solutions if submission == folder else stubs])], stages=[])
 
     builder = mock.Mock(**{"return_value.build.return_value": {}})
     for name, value in {
@@ -267,11 +268,41 @@ def test_one_that_hangs_lacks_and_breaks_a_stage(grader: Layout) -> None:
 def test_one_that_cheats(grader: Layout) -> None:
     lab = str(grader.root / "source/lab")
     found = grader.grade({stage: stage_with(stage, top.replace("{lab}", lab), statement)
-                          for stage, (top, statement) in CHEATS.items()})  # fmt: skip
+                          for stage, (top, statement, _) in CHEATS.items()})  # fmt: skip
     assert found["score"] == 0
-    for stage in CHEATS:
-        assert "uses what it may not" in of_stage(found, stage)[0]["output"]
+    for stage, (_, _, says) in CHEATS.items():
+        assert says in of_stage(found, stage)[0]["output"]
     assert str(SEED) not in json.dumps(found) + grader.said
+
+
+@pytest.mark.slow
+def test_every_door_gives_the_same_points(grader: Layout, tmp_path: Path) -> None:
+    """Gradescope's folder, a class on one's own machine, and a CI."""
+    lab, scalar = grader.root / "source/lab", 'if (parameters.size() == 1) TORCH_CHECK(false, "one");'
+    codes = {
+        "good": solution(FIRST),
+        "hidden": stage_with(FIRST, "", scalar),
+        "broken": solution(FIRST) + "int broken(",
+    }
+    by_gradescope, by_ci = {}, {}
+    for name, code in codes.items():
+        shutil.rmtree(grader.root / "submission")
+        by_gradescope[name] = scores(grader.grade({FIRST: code}))
+        shutil.copytree(grader.root / "submission", tmp_path / "class" / name)
+        command = [sys.executable, "-m", "tools.course.grade_submission", str(tmp_path / "class" / name)]
+        subprocess.run([*command, f"--out={tmp_path}/ci.json"], cwd=lab, check=False, capture_output=True)
+        by_ci[name] = scores(json.loads((tmp_path / "ci.json").read_bytes()))
+    command = [sys.executable, "-m", "tools.course.grade_class", str(tmp_path / "class"), f"--out={tmp_path}/out"]
+    subprocess.run([*command, f"--grader={lab}"], cwd=lab, check=True, capture_output=True)
+    by_class = {name: scores(json.loads((tmp_path / "out/students" / name / "results.json").read_bytes()))
+                for name in codes}  # fmt: skip
+    assert by_gradescope == by_ci == by_class
+    sums = [sum(by_class[name].values()) for name in codes]
+    assert sums[0] == FULL["01"] > sums[1] > sums[2] == 0
+
+
+def scores(found: dict) -> dict[str, float]:
+    return {test["name"]: test["score"] for test in found["tests"]}
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ import json, os, pathlib, sys, time
 options = dict(word[2:].split("=", 1) for word in sys.argv[2:])
 said = (pathlib.Path(sys.argv[1]) / "naive_ddp.cpp").read_text()
 with open("runs", "a") as runs: runs.write(said + "\\n")
-if said == "crashes": sys.exit(3)
+if said == "crashes": sys.exit(70)
 if said == "never ends":
     pathlib.Path("begun").touch()
     time.sleep(600)
@@ -55,7 +55,7 @@ asked = {"about": "buckets", "scenario": "b",
          "asked": f"Why? {said}", "answer": "since it is", "evidence": ["launched"]}
 pathlib.Path(options["questions"]).write_text(json.dumps({"03_bucketed_ddp": [asked]}))
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
-sys.exit(said != "passed")
+sys.exit(4 if said == "not graded" else said != "passed")
 """
 KINDS = {
     "01": {"one message or many", "the moment of the first all-reduce", "a gradient that is missing"},
@@ -70,7 +70,8 @@ PASSED, FAILED, TODO = Status.PASSED, Status.FAILED, Status.TODO
 class Class:
     def __init__(self, top: Path) -> None:
         self.lab, self.out, self.submissions = top / "lab", top / "out", top / "submissions"
-        self.command = [sys.executable, "-m", "tools.course.grade_class", str(self.submissions), f"--out={self.out}"]
+        self.command = [sys.executable, "-m", "tools.course.grade_class", str(self.submissions), f"--out={self.out}",
+                        f"--grader={self.lab}"]  # fmt: skip
         shutil.copytree(ROOT / "tools", self.lab / "tools")
         (self.lab / "tools/course/grade_submission.py").write_text(GRADER)
         (self.lab / "course.json").write_text('{"course": "CS <1>"}')
@@ -102,8 +103,8 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Class:
     """Of whom each does something else."""
     course = Class(tmp_path_factory.mktemp("class"))
     course.submit({"ann": "passed", "bob": "crashes", "eve": "failed", "<i>kim": "failed", "<b>0": "not_judged",
-                   "zoe": "broken", "=1+1": "passed"})  # fmt: skip
-    assert "bob was not graded: ended with status 3" in course.grade(code=1)
+                   "zoe": "broken", "=1+1": "passed", "\t=2+2\x1b[31m": "not graded"})  # fmt: skip
+    course.said = course.grade(code=1)
     return course
 
 
@@ -111,20 +112,26 @@ def test_one_failure_harms_no_other(graded: Class) -> None:
     rows = graded.rows()
     assert [rows[name]["points"] for name in ("ann", "bob", "eve")] == ["25", "0", "15"]
     assert (rows["eve"]["01 first"], rows["bob"]["01 first"]) == ("failed", "")
-    assert "ended with status 3" in rows["bob"]["problem"]
+    assert "ended with status 70" in rows["bob"]["problem"], "Python's own 1 would pass for a grade"
+
+
+def test_names_are_neither_formulas_nor_commands_of_a_terminal(graded: Class) -> None:
+    rows = graded.rows()
     assert "'=1+1" in rows, "a spreadsheet would compute it"
+    assert rows["?=2+2?[31m"]["problem"].startswith("a stage was not graded")
+    assert "\x1b" not in graded.said + (graded.out / "scores.csv").read_text()
 
 
 def test_a_name_is_no_markup_and_the_page_needs_nothing_from_elsewhere(graded: Class) -> None:
     page = " ".join((graded.out / "class.html").read_text().split())
     assert "<b>0" not in page and "<i>kim" not in page and "http" not in page
     assert "failed: &lt;i&gt;kim, eve; not judged: &lt;b&gt;0; not built: zoe</details>" in page
-    assert "7 submissions: median 15, from 15 to 25 points; 1 with a problem." in page
+    assert "8 submissions: median 15, from 15 to 25 points; 2 with a problem." in page
 
 
 def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Class) -> None:
     page = (graded.out / "questions.html").read_text()
-    assert (page.count("since it is"), page.count("Why? failed"), page.count("Nothing can be asked")) == (6, 2, 1)
+    assert (page.count("since it is"), page.count("Why? failed"), page.count("Nothing can be asked")) == (7, 2, 1)
     theirs = (graded.out / "students/eve/questions.html").read_text()
     assert (graded.out / "candidates/eve.json").exists() and not [*(graded.out / "students").rglob("candidates*")]
     assert "Why? failed" in theirs

@@ -142,7 +142,9 @@ def common_seed(out: Path) -> int:
     return int(kept.read_text()) if secret is None else secret
 
 
-def grade_all(students: list[Student], jobs: int, work: Callable[[Student, threading.Event], tuple[str, float]]) -> None:
+def grade_all(
+    students: list[Student], jobs: int, work: Callable[[Student, threading.Event], tuple[str, float]]
+) -> None:
     stopping = threading.Event()
     with ThreadPoolExecutor(jobs) as pool:
         try:
@@ -188,8 +190,8 @@ def _graded(grader: Path, student: Student, limit: str, seed: int, stopping: thr
         ending = "stopped" if stopping.is_set() else ending
         replace_file(student.folder / "problem", f"{ending}: {output.last_lines(3)}".encode())
         return f"not graded, {ending}"
-    replace_file(student.folder / "graded", fingerprint.encode())
     found = json.loads(results.read_bytes())
+    replace_file(student.folder / "graded", fingerprint.encode())
     return str(sums_of_tests(found["tests"]))
 
 

@@ -65,8 +65,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def ending_of(command: str, body: Callable[[], int]) -> int:
-    """body()'s exit code; 2 for a choice that does not exist, 3 for a problem of the lab or the machine, 70 for a mistake
-    of ours, and more than 128 after a signal. `command` is what the user typed, such as "make figures"."""
+    """body()'s exit code; 2 for a choice that does not exist, 3 for a problem of the lab or the machine, 70 for a
+    mistake of ours, and more than 128 after a signal. `command` is what the user typed, such as "make figures"."""
     try:
         code = body()
         sys.stdout.flush()

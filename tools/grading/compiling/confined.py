@@ -81,7 +81,15 @@ class Confined:
         # Against what it is loaded with, so that what is nowhere defined is named with its line.
         torch = Path(toolchain.load().libtorch)
         command += ["-Wl,-z,defs", *map(str, linked), f"-L{torch}/lib", "-ltorch_cpu", "-lc10"]
-        sees = [*compilers(command[0]), torch / "include", torch / "lib", *headers(stage), *precompiled(), *linked, room]
+        sees = [
+            *compilers(command[0]),
+            torch / "include",
+            torch / "lib",
+            *headers(stage),
+            *precompiled(),
+            *linked,
+            room,
+        ]
         limits = LIMITS | ({"NPROC": PROCESSES} if self.sandbox.namespaces else {})
         out = self.library(stage).parent
         jailed = self.sandbox.command(command, sees, writes=str(out), landlock=True, processes=False, limits=limits)

@@ -1,8 +1,8 @@
 """How much each rank of each scenario of a stage's tests does at least, from a run of the solution.
 
 Whoever did less has not run the scenario, whatever it says (tests/grader/minimum_activity.h). The solutions' own run
-writes it into the build folder (make test IMPL=solutions); `make release` packs it beside the tests, and a grader that is
-prepared finds it out for its own.
+writes it into the build folder (make test IMPL=solutions); `make release` packs it beside the tests, and a grader finds
+it out when it is prepared.
 """
 
 from __future__ import annotations

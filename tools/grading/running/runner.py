@@ -122,7 +122,7 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     untrusted = ["--untrusted"] if options.sandbox else []
     schedule = [] if options.schedule is None else [f"--schedule={options.schedule}"]
     orders = ["--many-orders"] if options.many_orders else []
-    brief = ["--brief"] if options.brief else []
+    brief = [*["--brief"] * options.brief, *["--withhold"] * options.withhold]
     always = [*tests, f"--seed={options.seed}", f"--device={options.device}"]
     return [*always, *deadline, *activity, *machine, *untrusted, *schedule, *orders, *brief]
 

@@ -56,6 +56,10 @@ def call(what: str, *arguments: object) -> int:
     return result
 
 
+def unshare(namespaces: int) -> None:
+    call("unshare", namespaces)
+
+
 def write(path: str, text: str) -> None:
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
@@ -71,7 +75,7 @@ def become(user: int) -> None:
 
 def enter_namespaces() -> None:
     user, group = os.getuid(), os.getgid()
-    call("unshare", NEW_NAMESPACES)
+    unshare(NEW_NAMESPACES)
     write("/proc/self/setgroups", "deny")
     # Never as 0, which would get capabilities.
     write("/proc/self/uid_map", f"65534 {user} 1")
@@ -152,8 +156,8 @@ def run(command: list[str], given: Permissions) -> None:
     """With namespaces in the first process of the new one, with which all others end."""
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
     if given.namespaces:
-        kind = b"proc" if given.processes else b"tmpfs"
-        call("mount", kind, b"/proc", kind, MS_NOSUID | MS_NODEV | MS_NOEXEC | (0 if given.processes else MS_RDONLY), None)
+        kind, writable = (b"proc", 0) if given.processes else (b"tmpfs", MS_RDONLY)
+        call("mount", kind, b"/proc", kind, MS_NOSUID | MS_NODEV | MS_NOEXEC | writable, None)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if given.landlock:
         limit_access(given)
@@ -172,7 +176,7 @@ def main() -> None:
     if not given.namespaces:
         return run(command, given)
     if os.getuid() == 0:  # root may show what others cannot get to
-        call("unshare", CLONE_NEWNS)
+        unshare(CLONE_NEWNS)
         make_file_system(given)
         become(given.user)
         enter_namespaces()
