@@ -4,9 +4,9 @@ The grader is the one that Gradescope would have, made of what is committed, wit
 solutions (tools/course/autograder.py). Each is graded by a process of its own (grade_submission), several at a time,
 and what goes wrong with one harms no other. In the folder that --out names each student has a folder with results.json,
 log.txt and what was taken. Whoever is graded already is not graded again unless the submission or the grader changes,
-so that a run that was stopped goes on; --again grades all, and keeps the table before it as scores.before.csv, for diff. In the end there are two tables, scores.csv
-and class.html, and questions.html: two for each student about their own run, with answers;
-students/<name>/questions.html is the student's page, which has none.
+so that a run that was stopped goes on; --again grades all, and keeps the table before it as scores.before.csv, for
+diff. In the end there are two tables, scores.csv and class.html, and questions.html: two for each student about their
+own run, with answers; students/<name>/questions.html is the student's page, which has none.
 
 Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
 """

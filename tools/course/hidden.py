@@ -2,7 +2,8 @@
 
 hidden/0N_name/*.cpp    further graded tests, of the same form as those in tests/0N_name. In an autograder's tree they
                         lie beside them, as tests/0N_name/hidden.<name>.cpp, so that the build and the grader find them
-hidden/seed             a number of nine digits or more: the inputs of every submission's tests. Without it each run draws its own, and says it
+hidden/seed             a number of nine digits or more: the inputs of every submission's tests. Without it each run
+                        draws its own, and says it
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiles a stage that nobody trusts, where the compiler finds nothing that its messages or its output could give away.
+"""Compiles a stage that nobody trusts, where the compiler finds nothing that its messages could give away.
 
 In the jail (tools/grading/sandbox) it sees itself and the system, libtorch, the lab's public headers, the stage's
 contract and precompiled header, what the stage is linked to, and what was handed in. It writes one folder, and has
