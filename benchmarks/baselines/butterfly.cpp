@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddp/balanced_split.h"
-#include "ddp/call_checks.h"
+#include "ddp/internal/call_checks.h"
 
 namespace ddp {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/model.h"
+#include "ddp/models/model.h"
 #include "ddp/timeline/timeline.h"
 #include "measuring/benchmark.h"
 #include "measuring/interleaved.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ddp/meters/statistics.h"
-#include "ddp/model.h"
+#include "ddp/models/model.h"
 #include "measuring/benchmark.h"
 #include "measuring/result.h"
 #include "models/small_models.h"

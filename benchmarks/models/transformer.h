@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/model.h"
+#include "ddp/models/model.h"
 
 namespace ddp {
 

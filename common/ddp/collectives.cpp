@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/call_checks.h"
-#include "ddp/libtorch_versions.h"
+#include "ddp/internal/call_checks.h"
+#include "ddp/internal/libtorch_versions.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/model.h"
+#include "ddp/models/model.h"
 #include "ddp/network_model.h"
 #include "ddp/timeline/simulated_compute.h"
 #include "ddp/timeline/timeline.h"

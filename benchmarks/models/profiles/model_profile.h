@@ -7,7 +7,7 @@
 
 #include "ddp/cluster/hardware.h"
 #include "ddp/cluster/timed_model.h"
-#include "ddp/model.h"
+#include "ddp/models/model.h"
 #include "models/resnet.h"
 #include "models/transformer.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ddp/backends/tensor_names.h"
-#include "ddp/call_checks.h"
+#include "ddp/internal/call_checks.h"
 
 namespace ddp {
 

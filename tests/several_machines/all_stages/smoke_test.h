@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddp/gradient_synchronizer.h"
-#include "ddp/model.h"
+#include "ddp/models/model.h"
 #include "measuring/benchmark.h"
 
 namespace ddp {
