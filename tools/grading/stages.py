@@ -35,6 +35,7 @@ class Stage:
     topic: str
     points: int
     extension: bool = False  # its points are a sum of their own, beside those of the others
+    given: tuple[str, ...] = ()  # folders of common/ddp with a library of their own, which this stage may use
 
     @property
     def title(self) -> str:
@@ -47,6 +48,14 @@ class Stage:
     def headers(self) -> list[Path]:
         """The contract."""
         return sorted((ROOT / "assignments" / self.name).glob("*.h"))
+
+    def given_libraries(self, build_dir: Path) -> list[Path]:
+        return [build_dir / "lib" / f"libddp_{name}.so" for name in self.given]
+
+    def header_folders(self) -> list[Path]:
+        """Whose headers it may include: the lab's public ones, what it is given, and its contract."""
+        common = ROOT / "common" / "ddp"
+        return [common, *(common / name for name in self.given), ROOT / "assignments" / self.name]
 
     def is_stub(self, impl: str) -> bool:
         """Whether nothing of it is written: it has no statement besides those that say so."""
@@ -65,7 +74,7 @@ def read_manifest(manifest: Path) -> Stage:
     try:
         fields = json.loads(manifest.read_text())
         stage = Stage(manifest.parent.name, fields["number"], fields["title"], int(fields["points"]),
-                      bool(fields.get("extension", False)))  # fmt: skip
+                      bool(fields.get("extension", False)), tuple(fields.get("given", ())))  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise LabError(
             f"{short_paths(str(manifest))} cannot be read ({error}); "
