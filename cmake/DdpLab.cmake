@@ -30,20 +30,43 @@ endfunction()
 # exist. Each implementation is a separate shared library, so a stage that does not compile breaks
 # nothing else.
 function(ddp_lab_stage stage)
+  ddp_lab_given(${stage} given)
   foreach(impl assignments solutions)
     file(GLOB sources CONFIGURE_DEPENDS ${impl}/${stage}/*.cpp)
     if(sources)
       ddp_lab_stage_library(${impl}_${stage} "${CMAKE_BINARY_DIR}/stages/${impl}/${stage}" ${sources})
       ddp_lab_debug_library(debug_${impl}_${stage} "${CMAKE_BINARY_DIR}/stages/debug/${impl}/${stage}" ${sources})
+      foreach(target ${impl}_${stage} debug_${impl}_${stage})
+        target_link_libraries(${target} PRIVATE ${given})
+      endforeach()
     endif()
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS tests/${stage}/*.cpp)
   if(sources)
     file(GLOB hidden CONFIGURE_DEPENDS tests/${stage}/hidden.*.cpp)  # an instructor's: they may repeat names
     set_source_files_properties(${hidden} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    ddp_lab_program(tests_${stage} LIBRARIES ddp_testing SOURCES ${sources} HEADERS tests)
+    # What a stage is given is loaded with its tests, so a rank that is confined need not find it.
+    ddp_lab_program(tests_${stage} LIBRARIES ddp_testing ${given} SOURCES ${sources} HEADERS tests)
+    add_dependencies(tests_${stage} ddp_baselines)  # loaded in the stage's place, where a scenario says so
     ddp_lab_tests(tests_${stage} graded ${stage}.)
   endif()
+endfunction()
+
+# The libraries that a stage is given besides ddp: ddp_plans where its stage.json has "given": ["plans"].
+function(ddp_lab_given stage libraries)
+  set(manifest "${CMAKE_SOURCE_DIR}/assignments/${stage}/stage.json")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${manifest}")
+  file(READ "${manifest}" fields)
+  set(given "")
+  string(JSON count ERROR_VARIABLE none LENGTH "${fields}" given)
+  if(count GREATER 0)  # not where there is no such field
+    math(EXPR last "${count} - 1")
+    foreach(i RANGE ${last})
+      string(JSON name GET "${fields}" given ${i})
+      list(APPEND given ddp_${name})
+    endforeach()
+  endif()
+  set(${libraries} ${given} PARENT_SCOPE)
 endfunction()
 
 # Builds a stage's sources, or those of a mutant or variant, as the library <folder>/libstage.so.

@@ -10,7 +10,7 @@ namespace ddp {
 //
 // Throws c10::Error, with the index, for bad arguments: see the header.
 //
-// Read on: README.md, "The idea"; plan_buckets in ddp/bucket_plan.h; on_gradient_ready in
+// Read on: README.md, "The idea"; plan_buckets in ddp/plans/bucket_plan.h; on_gradient_ready in
 // ddp/gradient_hooks.h; reduce_scatter_async and all_gather_async in ddp/collectives.h.
 std::unique_ptr<ShardedOptimizer> make_sharded_optimizer(std::vector<at::Tensor> parameters,
                                                          std::vector<at::Tensor> buffers,

@@ -76,12 +76,12 @@ class ShardedOptimizer : public Silenceable {
 /// Construction is collective. It broadcasts rank 0's parameters and buffers, bit for bit.
 ///
 /// A bucket's parameters lie flat, one after the other in the order of plan_buckets()
-/// (ddp/bucket_plan.h), each in row-major order, then zeros up to a multiple of N, the world size.
-/// The rank with number r in the group owns chunk r of N equal ones: its shard, a flat leaf tensor
-/// of the bucket's dtype and device that requires a gradient. `make_optimizer` is called once for
-/// each bucket that has elements, in plan order, before any communication; a shard's values are
-/// there when construction returns. The caller may change an optimizer's learning rate between
-/// steps.
+/// (ddp/plans/bucket_plan.h), each in row-major order, then zeros up to a multiple of N, the world
+/// size. The rank with number r in the group owns chunk r of N equal ones: its shard, a flat leaf
+/// tensor of the bucket's dtype and device that requires a gradient. `make_optimizer` is called
+/// once for each bucket that has elements, in plan order, before any communication; a shard's
+/// values are there when construction returns. The caller may change an optimizer's learning rate
+/// between steps.
 ///
 /// A bucket's reduce-scatter starts as in stage 03 its all-reduce: when all its gradients are ready
 /// (on_gradient_ready, ddp/gradient_hooks.h) and the reduce-scatter of the bucket before it has

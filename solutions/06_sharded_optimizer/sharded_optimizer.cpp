@@ -8,8 +8,8 @@
 #include <iterator>
 #include <utility>
 
-#include "ddp/bucket_plan.h"
 #include "ddp/gradient_hooks.h"
+#include "ddp/plans/bucket_plan.h"
 
 namespace ddp {
 namespace {

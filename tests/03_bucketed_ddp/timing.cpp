@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 
 #include "buckets.h"
 #include "ddp/baselines/reducer_baseline.h"
-#include "ddp/meters/statistics.h"
 #include "ddp/referee/client.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "grader/chain.h"
 #include "grader/grading.h"
-#include "grader/real_time_report.h"
 #include "grader/training_claims.h"
 #include "grader/training_scenarios.h"
 #include "scenarios.h"
@@ -246,6 +242,7 @@ Scenario reducers(std::int64_t cap, int ranks) {
   Scenario scenario = ours(cap, ranks);
   scenario.name += ", by c10d::Reducer";
   scenario.world.hold = false;  // it waits in backward
+  scenario.instead_of_stage = "libddp_baselines.so";
   scenario.run = [make](Client& client) {
     Training training(client, {.layers = layers_for_the_reducer()}, make);
     training.construct();
@@ -294,70 +291,6 @@ const GradedTest kReducer{
         }
       }
     }};
-
-// The same in real time: a report, worth no points.
-
-double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Tensor& input,
-                            GradientSynchronizer& synchronizer) {
-  const Stopwatch watch;
-  at::Tensor x = input;
-  for (const at::Tensor& weight : weights) {
-    x = at::tanh(at::matmul(x, weight));
-  }
-  x.mean().backward();
-  synchronizer.finish();
-  return 1e3 * watch.seconds();
-}
-
-void report_times(ReportingRank& rank) {
-  constexpr std::int64_t kWidth = 256;
-  constexpr std::int64_t kBatch = 512;
-  constexpr int kDepth = 12;
-  constexpr std::int64_t kBytes = kWidth * kWidth * 4;
-  std::vector<at::Tensor> weights;
-  for (int i = 0; i < kDepth; ++i) {
-    weights.push_back(at::full({kWidth, kWidth}, 1.0 / kWidth).set_requires_grad(true));
-  }
-  const at::Tensor input = at::ones({kBatch, kWidth});
-  // Only one exists at a time, so that each step has one synchronizer.
-  const auto way = [&](const char* name, const BucketedDdpOptions& options) {
-    return TimedWay{name, [&, options] {
-                      const auto synchronizer =
-                          make_bucketed_ddp(weights, {}, rank.group(), options);
-                      return milliseconds_of_step(weights, input, *synchronizer);
-                    }};
-  };
-  const TimedWay reducer{"c10d::Reducer, 3 layers in a bucket", [&] {
-                           ReducerAsSynchronizer synchronizer(weights, rank.group(), 3 * kBytes);
-                           return milliseconds_of_step(weights, input, synchronizer);
-                         }};
-  const std::vector<double> medians = report_medians(
-      rank,
-      c10::str("a step of ", kDepth, " layers of ", kBytes / 1024,
-               " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:"),
-      {way("a bucket for each layer", {.cap_bytes = 1}),
-       way("3 layers in a bucket", {.cap_bytes = 3 * kBytes}),
-       way("one bucket", {.cap_bytes = kDepth * kBytes}),
-       way("3 layers in a bucket without overlap", {.cap_bytes = 3 * kBytes, .overlap = false}),
-       reducer},
-      /*rounds=*/3, /*digits=*/1);
-  if (rank.rank() == 0) {  // in virtual time all that pass are equally fast
-    std::ostringstream text;
-    text << "leaderboard: bucketed step on a slow link, speed relative to c10d::Reducer's: "
-         << std::fixed << std::setprecision(2) << medians.back() / medians[1];
-    rank.report_measured(text.str());
-  }
-}
-
-const GradedTest kWallClock{
-    {.name = "wall_clock_over_the_cap",
-     .points = 0,
-     .hint = "A report, worth no points: how much overlap and the size of buckets matter on a slow "
-             "link.",
-     .more = "Nothing can be wrong here. If the largest cap is the fastest on your machine, ask "
-             "what a launch costs when two cores are busy with backward; the figure "
-             "bucket_overhead has the same in more detail."},
-    [] { run_on_limited_link({.alpha_ns = 500'000, .beta_ns_per_byte = 2.0}, report_times); }};
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ddp/bucket_plan.h"
+#include "ddp/plans/bucket_plan.h"
 #include "ddp/referee/access_watch.h"
 #include "scenarios.h"
 

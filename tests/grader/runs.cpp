@@ -83,7 +83,11 @@ void run_scenario(const Scenario& scenario, Client& client, RankContext& context
     load_cuda();
     settings().device = device_of_rank(at::kCUDA, context);
   }
-  load_stage_under_test();
+  if (scenario.instead_of_stage.empty()) {
+    load_stage_under_test();
+  } else {
+    load_lab_library(scenario.instead_of_stage);
+  }
   await_debugger(scenario.name, client.rank());
   const AccessWatch watch(client);
   {

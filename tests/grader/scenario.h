@@ -49,6 +49,9 @@ struct Scenario {
   EdgeCases edge_cases = {};
   /// The test that fails instead if backward does not come to its end; empty: charged_to.
   std::string charged_in_backward = {};
+  /// What its ranks load instead of the stage, from the build's lib/: "libddp_baselines.so"; empty: the
+  /// stage. So a baseline never lies in a process with the code that it is compared with.
+  std::string instead_of_stage = {};
 };
 
 /// What is wrong in the evidence; empty: the claim holds.

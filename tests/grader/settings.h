@@ -50,6 +50,9 @@ Settings& settings();
 /// Makes the stage under test callable in this rank, which is confined first if it is not trusted.
 void load_stage_under_test();
 
+/// Makes the functions of a library of the build's lib/ callable in this rank.
+void load_lab_library(const std::string& name);
+
 /// While it lives, this test program may use the machine: beside others, or alone, for what measures
 /// real time. Programs that were started with the same --machine keep to it.
 class MachineShare {

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tools.checking.context import Context
+from tools.grading.stages import Stage, all_stages
 from tools.setup.toolchain import ROOT
 
 # The layers of common/ddp from the bottom up: each may include those before it.
 LAYERS = (
+    "/internal",
     "",
+    "/models",
     "/meters",
     "/ranks",
     "/launching",
@@ -29,26 +33,40 @@ LAYERS = (
 PUBLIC, COMMON, CONTRACTS, SUPPORT = "common/ddp/*", "common/ddp/**", "assignments/**", "tests/grader/*"
 SHARED = ("benchmarks/measuring/*", "benchmarks/models/**", "benchmarks/baselines/*")
 # A folder, and the files that its own may include besides one another; the first row that fits counts. {stage} is the
-# name of a stage, the same one throughout a row; a folder without a row belongs to the one above it.
+# name of a stage, the same one throughout a row, and {given} what its stage.json says that it is given; a folder
+# without a row belongs to the one above it.
 MAY_INCLUDE: dict[str, Iterable[str]] = {
     **{f"common/ddp{layer}": [f"common/ddp{below}/*" for below in LAYERS[:height]]
        for height, layer in enumerate(LAYERS)},
-    "common/ddp/(models|baselines)": [PUBLIC],
-    "assignments/{stage}": [PUBLIC],
-    "solutions/{stage}": [PUBLIC, "assignments/{stage}/*"],
-    "tests/variants/{stage}": [PUBLIC, "assignments/{stage}/*", "tests/variants/*"],
+    "common/ddp/(plans|baselines)": [PUBLIC],
+    "assignments/{stage}": [PUBLIC, "{given}"],
+    "solutions/{stage}": [PUBLIC, "{given}", "assignments/{stage}/*"],
+    "tests/variants/{stage}": [PUBLIC, "{given}", "common/ddp/internal/*", "assignments/{stage}/*", "tests/variants/*"],
     "tests/variants": [PUBLIC],
     "tests/{stage}": [COMMON, "assignments/{stage}/*", SUPPORT],
     "tests/grader": [COMMON],
     "tests/common": [COMMON, SUPPORT],
     "tests/benchmarks": [COMMON, CONTRACTS, SUPPORT, *SHARED, "tests/common/*"],
-    "benchmarks/models": [PUBLIC, "common/ddp/cluster/*"],
-    "benchmarks/baselines": [PUBLIC, CONTRACTS],
+    "benchmarks/models": [PUBLIC, "common/ddp/(models|cluster)/*"],
+    "benchmarks/baselines": [PUBLIC, "common/ddp/internal/*", CONTRACTS],
     "benchmarks/measuring": [COMMON, CONTRACTS, "benchmarks/models/**"],
     "(benchmarks/experiments|tests/several_machines)/[^/]+": [COMMON, CONTRACTS, *SHARED],
     "cmake": [],
 }  # fmt: skip
 INCLUDE_FOLDERS = ("common", "tests", "assignments", "benchmarks")  # CMakeLists.txt has them
+# What students may use. Every stage can reach what these declare and what libddp.so has, so neither may have a ready
+# answer to a stage.
+PUBLIC_HEADERS = (
+    "balanced_split.h",
+    "batch_norm.h",
+    "collectives.h",
+    "flat_layout.h",
+    "gradient_hooks.h",
+    "gradient_synchronizer.h",
+    "network_model.h",
+    "saved_shards.h",
+    "storage.h",
+)
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
@@ -68,8 +86,16 @@ def row_of(file: str) -> tuple[str, list[str]]:
     for folder in [parent.as_posix() for parent in Path(file).parents]:
         for row, allowed in MAY_INCLUDE.items():
             if match := re.fullmatch(row.replace("{stage}", r"(?P<stage>\d\d_\w+)"), folder):
-                return folder, [pattern.format(**match.groupdict()) for pattern in allowed]
+                names = match.groupdict()
+                names["given"] = given_to(names["stage"]) if "stage" in names else ""
+                return folder, [pattern.format(**names) for pattern in allowed]
     return "", []
+
+
+def given_to(stage: str) -> str:
+    """The pattern of the headers that this stage is given besides the public ones."""
+    found = {each.name: each.given for each in all_stages()}.get(stage, ())
+    return f"common/ddp/({'|'.join(found)})/*"
 
 
 def target(tree: Path, file: str, name: str) -> str:
@@ -105,6 +131,28 @@ def test_what_is_not_allowed_in_cpp_is_found(user: str, used: str, tmp_path: Pat
         (tmp_path / name).write_text(f'#include "{used.partition("/")[2]}"\n')
     (found,) = violations(tmp_path)
     assert found.startswith(f"{user}:1 includes {used}, which ")
+
+
+def test_public_headers_are_these_and_stages_name_them() -> None:
+    public = {path.name: path.read_text() for path in sorted((ROOT / "common" / "ddp").glob("*.h"))}
+    assert [*public] == [*PUBLIC_HEADERS]
+    texts = [
+        path.read_text() for stage in all_stages() for path in sorted((ROOT / "assignments" / stage.name).glob("*"))
+    ]
+    named = {name for name in public if any(re.search(rf"\b{name}\b", text) for text in texts)}
+    while more := {name for name in {*public} - named if any(f'"ddp/{name}"' in public[user] for user in named)}:
+        named |= more
+    assert named == {*public}, "no stage needs the others: they belong into a folder"
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param(stage, marks=pytest.mark.builds(f"tests_{stage.name}")) for stage in all_stages()],
+    ids=lambda stage: stage.name,
+)
+def test_ranks_load_no_ready_answers_but_those_that_their_stage_is_given(stage: Stage, context: Context) -> None:
+    _, text = context.run(["ldd", str(context.build_dir / "bin" / f"tests_{stage.name}")], context.folder() / "ldd.log")
+    assert set(re.findall(r"libddp_(\w+)\.so =>", text)) - {"testing"} == {*stage.given}
 
 
 def test_python_keeps_its_contracts() -> None:

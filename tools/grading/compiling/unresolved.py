@@ -1,7 +1,8 @@
 """What a test program needs and nothing defines, looked for once it is linked, and not when a test calls it.
 
-A program may be linked without its stage's functions, which a rank gets with the stage's library. So the linker cannot
-tell that anything else is missing, as it is where the compiler does not fit the one that has built libtorch.
+A program may be linked without the functions of its stage or of baselines, which a rank gets with a library that it
+loads. So the linker cannot tell that anything else is missing, as it is where the compiler does not fit the one
+that has built libtorch.
 
     python3 -m tools.grading.compiling.unresolved     of all that is built, a line each; make doctor asks
 """
@@ -15,19 +16,21 @@ import subprocess
 from pathlib import Path
 
 from tools.grading.stages import all_stages, short_paths
-from tools.setup.toolchain import BUILD_DIR
+from tools.setup.toolchain import BUILD_DIR, ROOT
 
+BASELINES = ROOT / "common" / "ddp" / "baselines"
 _MISSING = re.compile(r"undefined symbol: (\S+?)(?:, version \S+)?\s+\((.*)\)")
 
 
 def missing(program: Path) -> list[str]:
-    """What the loader does not find for this program, a line each, beside the functions that the stages' headers
-    declare. Empty where the system cannot tell."""
+    """What the loader does not find for this program, a line each, beside the functions that the headers of stages and
+    baselines declare. Empty where the system cannot tell."""
     if not (shutil.which("ldd") and shutil.which("c++filt")):
         return []
     found = dict(_MISSING.findall(_said(["ldd", "-r", str(program)])))
     names = _said(["c++filt"], "\n".join(found)).splitlines() if found else []
-    contracts = "".join(path.read_text() for stage in all_stages() for path in stage.headers())
+    headers = [*(path for stage in all_stages() for path in stage.headers()), *BASELINES.glob("*.h")]
+    contracts = "".join(path.read_text() for path in headers)
     libraries = dict(zip(names, found.values()))
     return [
         f"{name}, for {short_paths(os.path.normpath(library))}"

@@ -1,4 +1,4 @@
-#include "ddp/bucket_plan.h"
+#include "ddp/plans/bucket_plan.h"
 
 #include <algorithm>
 #include <set>
