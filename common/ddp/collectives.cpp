@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ddp/internal/call_checks.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <sstream>
 
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "grader/training_evidence.h"
 
 namespace ddp::testing {

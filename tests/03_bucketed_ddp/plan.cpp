@@ -12,7 +12,7 @@
 
 #include "buckets.h"
 #include "ddp/backends/tensor_names.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
 #include "grader/grading.h"
 #include "grader/scenario.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "claims.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "grader/compare.h"
 
 // What a use should have given, in float64.

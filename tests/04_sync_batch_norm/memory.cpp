@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
 #include "grader/calls.h"
 #include "grader/settings.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "claims.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "grader/training_evidence.h"
 
 namespace ddp::testing {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "ddp/balanced_split.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "grader/calls.h"

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/client.h"
 #include "grader/calls.h"
 #include "grader/run_output.h"

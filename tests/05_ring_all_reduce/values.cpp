@@ -6,7 +6,7 @@
 
 #include "claims.h"
 #include "ddp/balanced_split.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "grader/compare.h"
 #include "grader/training_evidence.h"
 

@@ -10,7 +10,7 @@
 #include "common/cluster_layers.h"
 #include "common/ranks.h"
 #include "ddp/cluster/timed_model.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp::cluster {
 

@@ -13,8 +13,8 @@
 #include "ddp/backends/cuda.h"
 #include "ddp/backends/host_staged_backend.h"
 #include "ddp/baselines/reducer_baseline.h"
-#include "ddp/internal/libtorch_versions.h"
 #include "ddp/launching/launch.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/meters/device_timer.h"
 #include "ddp/shm/shm_backend.h"
 

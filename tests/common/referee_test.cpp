@@ -19,7 +19,7 @@
 #include "common/checks.h"
 #include "common/referee_runs.h"
 #include "ddp/collectives.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "grader/compare.h"

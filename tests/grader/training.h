@@ -9,7 +9,7 @@
 
 #include "ddp/gradient_hooks.h"
 #include "ddp/gradient_synchronizer.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/client.h"
 #include "grader/scenario.h"
 

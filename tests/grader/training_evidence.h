@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/evidence.h"
 #include "grader/compare.h"
 #include "grader/finding.h"

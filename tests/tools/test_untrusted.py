@@ -61,7 +61,7 @@ def objections_to(code: str, root: Path) -> str:
     source, library = root / "stage.cpp", root / "libstage.so"
     source.write_text(code)
     subprocess.run([CXX, "-std=c++20", "-fPIC", "-shared", "-o", str(library), str(source)], check=True)
-    return objections(SimpleNamespace(name="09_untrusted"), library, root, Sandbox())
+    return objections(SimpleNamespace(header_folders=lambda: [ROOT / "common/ddp"]), library, root, Sandbox())
 
 
 @pytest.mark.parametrize("word", REFUSED)

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 

@@ -1,7 +1,7 @@
 #include "ddp/referee/event.h"
 
 #include "ddp/backends/operation_backend.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 

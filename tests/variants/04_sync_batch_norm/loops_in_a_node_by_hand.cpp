@@ -10,7 +10,7 @@
 
 #include "04_sync_batch_norm/sync_batch_norm.h"
 #include "ddp/batch_norm.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "07_fully_sharded/fully_sharded.h"
 #include "ddp/flat_layout.h"
-#include "ddp/internal/libtorch_versions.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/storage.h"
 
 namespace ddp {

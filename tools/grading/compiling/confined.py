@@ -75,7 +75,8 @@ class Confined:
     def _compile(self, stage: Stage, room: Path) -> str:
         """The compiler's messages if it fails; else empty."""
         stub = stage.sources("assignments")[0]
-        command, linked = build_command(stub), links(stage)
+        command = build_command(stub)
+        linked = [BUILD_DIR / "lib" / "libddp.so", *stage.given_libraries(BUILD_DIR)]
         command += [f"-ffile-prefix-map={room.parents[1]}={ROOT}", "-iquote", str(stub.parent), "-shared"]
         command += ["-o", str(self.library(stage)), *map(str, sorted(room.glob("*.cpp")))]
         # Against what it is loaded with, so that what is nowhere defined is named with its line.
@@ -105,11 +106,7 @@ def build_command(stub: Path) -> list[str]:
 
 
 def headers(stage: Stage) -> list[Path]:
-    return [*(ROOT / "common" / "ddp").glob("*.h"), *stage.headers()]
-
-
-def links(stage: Stage) -> list[Path]:
-    return [BUILD_DIR / "lib" / "libddp.so"]
+    return [header for folder in stage.header_folders() for header in folder.glob("*.h")]
 
 
 def precompiled() -> list[Path]:

@@ -71,8 +71,9 @@ class Sandbox:
         return [sys.executable, "-I", "-S", str(JAIL), json.dumps(given), *command]
 
     def program(self, program: Path, *sees: Path, **more: object) -> list[str]:
-        """How a test program is called. Its ranks confine themselves further."""
-        return self.command([str(program)], [program, *needed_libraries(program), *sees], **more)
+        """How a test program is called. Its ranks confine themselves further. Some load a baseline, not the stage."""
+        baselines = program.parents[1] / "lib" / "libddp_baselines.so"
+        return self.command([str(program)], [program, *needed_libraries(program), baselines, *sees], **more)
 
     def give(self, folder: Path) -> None:
         """Lets what is in the jail write it."""
