@@ -219,7 +219,7 @@ Finding evaluation_communicates(const Evidence& evidence) {
 Finding life_is_silent(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
     const bool construction = launch.place.phase == Phase::kConstruction;
-    return construction || launch.place.phase == Phase::kEnd
+    return construction || launch.place.phase == Phase::kDestruction
                ? where(launch, rank) + ": the " + (construction ? "construction" : "destruction") +
                      " of a module launched " + describe_operation(launch)
                : "";

@@ -41,7 +41,7 @@ void sort_value(const Seen& seen, UseOnRank& use) {
 }
 
 int number_of(const Seen& seen) {
-  const bool at_end = seen.place.phase == Phase::kEnd && seen.kind == EventKind::kValue;
+  const bool at_end = seen.place.phase == Phase::kDestruction && seen.kind == EventKind::kValue;
   return at_end ? static_cast<int>(seen.index - kAtEnd) : seen.place.step;
 }
 

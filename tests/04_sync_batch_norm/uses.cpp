@@ -96,8 +96,8 @@ Use::Use(Client& client, int number, ProcessGroupPtr group, UseOptions options, 
       member_(group_->getRank()),
       options_(std::move(options)),
       module_(std::move(module)) {
-  const OwnAccess own;
   go_to(Phase::kSetup);
+  const OwnAccess own;
   make_tensors();
   const std::vector<std::int64_t> equal(group_->getSize(), options_.shape[0]);
   make_input(options_.rows.empty() ? equal : options_.rows);
@@ -224,7 +224,7 @@ void Use::forward() {
 
 // Outside the step, so that it takes no part in its time.
 void Use::end() {
-  client_.go_to({.phase = Phase::kEnd});
+  client_.go_to({.phase = Phase::kDestruction});
   for (const auto& [name, tensor] : state()) {
     client_.value(name, tensor, kAtEnd + number_);
   }

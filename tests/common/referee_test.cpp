@@ -13,7 +13,9 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "common/checks.h"
@@ -296,6 +298,152 @@ TEST(Referee, WhoSaysThingsWithoutEndIsStopped) {
   });
   ASSERT_EQ(evidence.reports.culprit, 1) << evidence.reports.describe();
   expect_contains(evidence.reports.describe(), "told the network of more than");
+}
+
+// Each wait says what itself waits for, and of whom.
+TEST(Referee, EachOfSeveralOperationsIsToldItsOwnReason) {
+  const Evidence evidence = run_as({.ranks = 3}, [](const auto& client, const auto& group) {
+    if (client->rank() > 0) {
+      return;
+    }
+    const std::vector<WorkPtr> works = {recv_async(at::zeros({2}), 1, group),
+                                        recv_async(at::zeros({2}), 2, group),
+                                        all_reduce_async(at::zeros({2}), group)};
+    for (const WorkPtr& work : works) {
+      try {
+        work->wait();
+      } catch (const c10::Error& error) {
+        client->threw("wait", error.what_without_backtrace());
+      }
+    }
+  });
+  std::vector<std::string> told;
+  for (const Seen& seen : evidence.of[0]) {
+    if (seen.kind == EventKind::kThrew) {
+      told.push_back(seen.detail);
+    }
+  }
+  ASSERT_EQ(told.size(), 3);
+  expect_contains(told[0],
+                  "recv #0 of a tensor float32 [2] (8 bytes): rank 1 has already returned");
+  expect_contains(told[1],
+                  "recv #1 of a tensor float32 [2] (8 bytes): rank 2 has already returned");
+  expect_contains(told[2], "all-reduce #2 of a tensor float32 [2] (8 bytes): rank ");
+}
+
+TEST(Referee, WhoHasTooMuchInFlightIsToldWhat) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto& group) {
+    const at::Tensor large = at::zeros({100 << 20}, at::kByte);
+    for (int i = 0; i < 3 && client->rank() == 0; ++i) {
+      send_async(large, 1, group);
+    }
+    barrier(group);
+  });
+  expect_contains(evidence.reports.describe(),
+                  "rank 0 has more than 256 MiB in flight: send #0 of");
+}
+
+// Whoever can write into its mailbox can forge each of these.
+TEST(Referee, WhatNoClientPostsEndsTheRank) {
+  const auto launch = [](EventData data, Client& client) {
+    data.kind = EventKind::kLaunch;
+    client.launch({data}, [](char*) {});
+  };
+  using OpType = c10d::OpType;
+  const std::vector<std::function<void(Client&)>> forgeries = {
+      [](Client& client) { client.say(EventKind::kWait, 7); },
+      [](Client& client) { client.say(EventKind::kBlocked, 0); },
+      [](Client& client) { client.say(EventKind::kThrew, Mailbox::kOperations); },
+      [&](Client& client) { launch({.type = OpType::SEND, .operation = 0}, client); },
+      [&](Client& client) {
+        launch({.type = OpType::BROADCAST, .peer = 2, .operation = 0}, client);
+      },
+      [&](Client& client) {
+        launch({.type = OpType::BARRIER, .group = 1, .operation = 0}, client);
+      },
+      [&](Client& client) {
+        launch({.type = OpType::ALLREDUCE, .operation = 0, .bytes = 8, .input_bytes = 16}, client);
+      },
+      [&](Client& client) {
+        launch({.type = OpType::SEND, .peer = 0, .operation = 0}, client);
+        launch({.type = OpType::SEND, .peer = 0, .operation = 0}, client);
+      },
+      [&](Client& client) {
+        launch({.type = OpType::RECV, .peer = 0, .operation = 0}, client);
+        client.say(EventKind::kDone, 0);
+      },
+      [](Client& client) {
+        client.go_to({.phase = Phase::kEnd});
+        client.go_to({.phase = Phase::kSetup});
+      }};
+  for (std::size_t i = 0; i < forgeries.size(); ++i) {
+    const Evidence evidence = run_as({}, [&](const auto& client, const auto& group) {
+      if (client->rank() == 1) {
+        forgeries[i](*client);
+      }
+      all_reduce(at::zeros({2}), group);
+    });
+    const std::string text = evidence.reports.describe();
+    EXPECT_EQ(evidence.reports.culprit, 1) << i << text;
+    expect_contains(text, "rank 1 was ended: its mailbox holds what no client posts: ");
+    expect_contains(text, "rank 0 gave up: waits in vain for all-reduce #0");
+  }
+}
+
+// Ranks that agree on an operation that needs more bytes than they gave.
+TEST(Referee, NoOperationReachesBeyondItsBytes) {
+  using OpType = c10d::OpType;
+  constexpr std::int64_t kMuch = Mailbox::kArenaBytes / 4;
+  const std::vector<EventData> launches = {
+      {.type = OpType::_REDUCE_SCATTER_BASE, .bytes = 8, .input_bytes = 8, .output_bytes = kMuch},
+      {.type = OpType::SCATTER, .peer = 0, .bytes = kMuch, .input_bytes = 8, .output_bytes = kMuch},
+      {.type = OpType::ALLREDUCE, .bytes = 6, .input_bytes = 6, .output_bytes = 6},
+      {.type = OpType::ALLGATHER, .bytes = 8, .input_bytes = 8, .output_bytes = kMuch},
+      {.type = OpType::ALLTOALL, .bytes = 8, .input_bytes = 24, .output_bytes = kMuch}};
+  for (EventData data : launches) {
+    data.kind = EventKind::kLaunch;
+    data.operation = 0;
+    const Evidence evidence = run_as({}, [&](const auto& client, const auto&) {
+      client->launch({data}, [&](char* bytes) { std::memset(bytes, 0x7F, data.input_bytes); });
+      client->fact("answer", static_cast<std::int64_t>(client->await(0)));
+    });
+    ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+    EXPECT_EQ(first_of(evidence, 1, EventKind::kFact)->number,
+              static_cast<std::int64_t>(Answer::kRefused));
+  }
+}
+
+TEST(Referee, WhatIsTouchedOnPurposeMustBeFound) {
+  for (const bool watched : {true, false}) {
+    const Evidence evidence =
+        run_as({.touch_on_purpose = true}, [&](const auto& client, const auto&) {
+          std::optional<AccessWatch> watch;
+          if (watched) {
+            watch.emplace(*client);
+          }
+          for (int step = 0; step < 30; ++step) {
+            client->go_to({.step = step});
+          }
+          go_to(client, Phase::kCanary);
+        });
+    ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+    EXPECT_EQ(evidence.doubts[0].empty(), watched) << evidence.doubts[0];
+    EXPECT_EQ(first_of(evidence, 0, EventKind::kTouch), nullptr);
+    EXPECT_EQ(evidence.of[0].size(), 31);  // of which one is the end
+  }
+}
+
+TEST(Referee, AReadBehindAnInPlaceChunkIsFound) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto& group) {
+    const AccessWatch watch(*client);
+    at::Tensor whole = at::ones({4});
+    at::Tensor own = whole.narrow(0, 2 * client->rank(), 2);
+    const WorkPtr work = ((*group).*kAllGatherSingle)(whole, own, {});
+    static_cast<void>(whole.narrow(0, 3, 1).norm());
+    work->wait();
+  });
+  ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+  EXPECT_NE(first_of(evidence, 1, EventKind::kTouch), nullptr);
 }
 
 using CollectiveCall = std::function<WorkPtr(int rank, const ProcessGroupPtr&)>;

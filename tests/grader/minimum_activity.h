@@ -3,20 +3,17 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
 
 // A rank that says that it has finished has shown little: a stage's code may have said so. What shows
-// that a scenario ran is what it did, and a mistake that is made on purpose at its end and must be found.
+// that a scenario ran is what it did, and mistakes that are made on purpose and must be found: see
+// World::touch_on_purpose.
 
 namespace ddp::testing {
 
-/// In a rank, after its scenario: touches a buffer in flight.
-void touch_on_purpose(Client& client);
-
-/// In the parent: takes what touch_on_purpose() did out of the evidence. If all ranks seem to have
-/// finished, and one of them did less than its scenario is known to do (settings().minimum_activity),
-/// or its mistake was not found, that rank has failed: see evidence.reports.
+/// If all ranks seem to have finished, and one of them did less than its scenario is known to do
+/// (settings().minimum_activity), or the referee doubts what it said, that rank has failed: see
+/// evidence.reports.
 void require_activity(Evidence& evidence, const std::string& scenario);
 
 /// By finished scenario, of each rank: how many phases, values and exceptions it has told of, as JSON:

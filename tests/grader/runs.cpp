@@ -94,7 +94,7 @@ void run_scenario(const Scenario& scenario, Client& client, RankContext& context
     const EachWarningOnce warnings;
     scenario.run(client);
   }
-  touch_on_purpose(client);
+  client.go_to({.phase = Phase::kCanary});
 }
 
 void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& runs) {
@@ -104,6 +104,7 @@ void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& ru
   World world = scenario.world;
   world.hold = world.hold && !backward_waits();
   world.schedule = schedule;
+  world.touch_on_purpose = true;
   runs.push_back({schedule,
                   run_refereed(world, options,
                                [&](Client& client, RankContext& context) {
@@ -138,8 +139,7 @@ bool has_a_choice(const Evidence& evidence) {
     const bool took_future =
         seen.kind == EventKind::kFact && std::string_view(seen.text) == kTookFuture;
     const bool operation = seen.kind == EventKind::kLaunch || seen.kind == EventKind::kWait;
-    return seen.place.phase != Phase::kCanary &&
-           (took_future || seen.kind == EventKind::kPoll || (operation && !seen.home));
+    return took_future || seen.kind == EventKind::kPoll || (operation && !seen.home);
   });
 }
 

@@ -117,8 +117,8 @@ Training::Training(Client& client, TrainingOptions options, Factory make, Proces
       group_(group ? std::move(group) : make_group(client.shared_from_this(), options_.group)),
       parameters_(parameters_of(options_, client.rank())),
       gradients_(parameters_) {
-  const OwnAccess own;
   go_to(Phase::kSetup);
+  const OwnAccess own;
   client_.fact("group", options_.group);
   std::vector<NamedTensor> named;
   for (std::size_t i = 0; i < options_.layers.size(); ++i) {
@@ -169,16 +169,18 @@ void Training::construct() {
   }
   group_.reset();  // the synchronizer keeps it alive
   go_to(Phase::kSetup);
-  const OwnAccess own;
-  for (const std::size_t i : gradients_.changed()) {
-    if (gradients_.of(i)
-            .defined()) {  // else it may be there now: zeros, in the synchronizer's place
-      tell_touched(i, "construction");
+  {
+    const OwnAccess own;
+    for (const std::size_t i : gradients_.changed()) {
+      const bool defined = gradients_.of(i).defined();
+      if (defined) {  // else it may be there now: zeros, in the synchronizer's place
+        tell_touched(i, "construction");
+      }
     }
+    gradients_.keep();
+    keep_state(places);
+    look_at_state();
   }
-  gradients_.keep();
-  keep_state(places);
-  look_at_state();
   launches_ = client_.launches();
   step_ = 0;
   go_to(Phase::kSetup);

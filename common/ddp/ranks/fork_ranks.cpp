@@ -94,6 +94,9 @@ class Supervisor {
         take_output(child);
         reap(child);
       }
+      if (const auto refused = companion_ ? companion_->refused() : std::nullopt) {
+        end(children_[refused->rank], refused->reason);
+      }
       const auto flooding = std::ranges::find_if(
           children_, [](const Child& child) { return child.running() && child.printed > kFlood; });
       if (const auto hang = companion_ && !stopping_ ? companion_->hang() : std::nullopt) {
@@ -164,6 +167,19 @@ class Supervisor {
     }
     if (result.outcome != RankOutcome::kFinished) {
       fail(result.rank);
+    }
+  }
+
+  // Ends one rank, whatever it says of itself; it may have ended before.
+  void end(Child& child, const std::string& reason) {
+    child.stop_requested = true;
+    child.result.outcome = RankOutcome::kRefused;
+    child.result.reason = reason;
+    if (child.running()) {
+      kill(-child.pid, SIGKILL);
+      kill(child.pid, SIGKILL);
+    } else {
+      fail(child.result.rank);
     }
   }
 
@@ -288,6 +304,8 @@ const char* verb(RankOutcome outcome) {
       return "hung";
     case RankOutcome::kStopped:
       return "gave up";
+    case RankOutcome::kRefused:
+      return "was ended";
   }
   return "?";
 }

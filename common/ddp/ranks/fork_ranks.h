@@ -51,6 +51,7 @@ enum class RankOutcome {
   kExited,     // something called exit() before the rank's function had returned
   kTimedOut,   // it was stopped at the deadline
   kStopped,    // it was stopped, or gave up, because another rank had failed
+  kRefused,    // it was ended, as the companion would hear no more of it
 };
 
 struct RankReport {
@@ -107,6 +108,9 @@ class Companion {
 
   /// Set once no rank can go on.
   virtual std::optional<Hang> hang() const = 0;
+
+  /// A rank of which it would hear no more, and why: once.
+  virtual std::optional<Hang> refused() { return std::nullopt; }
 
   /// What the rank does, in a line: "waits for all-reduce #3 of the gradient of fc1.weight".
   virtual std::string activity(int rank) const = 0;

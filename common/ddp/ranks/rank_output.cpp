@@ -266,11 +266,8 @@ void take_output(Child& child) {
 
 void set_outcome(Child& child, int status) {
   RankReport& result = child.result;
-  if (child.reported || (child.returned && status == 0)) {
-    return;
-  }
-  if (child.stop_requested) {
-    return;  // the outcome was set when it was stopped
+  if (child.reported || child.stop_requested || (child.returned && status == 0)) {
+    return;  // the outcome was set before
   }
   if (WIFSIGNALED(status)) {
     result.outcome = RankOutcome::kSignalled;

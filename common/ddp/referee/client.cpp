@@ -133,7 +133,7 @@ void Client::look_at_buffers() {
 }
 
 WorkPtr Client::start(Operation operation, Event launch) {
-  give_way(launches_);
+  give_way(operations());
   const OwnAccess own;
   std::vector<std::string> names;
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
@@ -141,7 +141,7 @@ WorkPtr Client::start(Operation operation, Event launch) {
       names.push_back(names_.of(tensor));
     }
   }
-  launch.operation = launches_++;
+  launch.operation = number_operation();
   TORCH_CHECK(launch.operation < Mailbox::kOperations, "rank ", rank(), " launched more than ",
               Mailbox::kOperations, " operations in one run");
   launch.text = names.empty() ? "" : names[0];
@@ -204,14 +204,40 @@ void Client::remember(const c10::intrusive_ptr<ClientWork>& work) {
   for (const auto* tensors : {&work->operation().inputs, &work->operation().outputs}) {
     for (const at::Tensor& tensor : *tensors) {
       if (const auto [begin, end] = extent_of(tensor); begin < end) {
+        longest_in_flight_ = std::max(longest_in_flight_, end - begin);
         in_flight_at_.emplace(begin, std::pair(end, work.get()));
       }
     }
   }
 }
 
+// As if it were the buffer of an operation, which no rank has launched: on a tensor of its own.
+void Client::touch_on_purpose() {
+  float element = 0;
+  Operation operation;
+  operation.outputs = {at::from_blob(&element, {1}, at::kFloat)};
+  Event launch{{.kind = EventKind::kLaunch}};
+  const at::Tensor touched = operation.outputs[0];
+  const auto work = c10::make_intrusive<ClientWork>(shared_from_this(), std::move(operation),
+                                                    launch, std::vector<std::string>{""}, false);
+  remember(work);
+  touched.zero_();
+  forget(*work);
+}
+
+std::string Client::describe_in_flight() const {
+  constexpr std::size_t kShown = 3;
+  const std::lock_guard lock(flight_mutex_);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, in_flight_.size()); ++i) {
+    text += (i == 0 ? ": " : ", ") + in_flight_[i]->description();
+  }
+  const std::size_t more = in_flight_.size() - std::min(kShown, in_flight_.size());
+  return text + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+         (text.empty() ? "" : "; wait for each operation");
+}
+
 void Client::forget(const ClientWork& work) {
-  release();
   const std::lock_guard lock(flight_mutex_);
   std::erase_if(in_flight_at_, [&](const auto& range) { return range.second.second == &work; });
   std::erase_if(in_flight_, [&](const auto& other) { return other.get() == &work; });
@@ -287,9 +313,7 @@ Client::WorkList Client::in_flight_at(const at::Tensor& tensor) const {
   const auto [begin, end] = extent_of(tensor);
   const std::lock_guard lock(flight_mutex_);
   WorkList found;
-  // Buffers in flight do not overlap, so only the one before `begin` can reach into the tensor.
-  auto range = in_flight_at_.upper_bound(begin);
-  range = range == in_flight_at_.begin() ? range : std::prev(range);
+  auto range = in_flight_at_.lower_bound(begin - std::min(begin, longest_in_flight_));
   for (; range != in_flight_at_.end() && range->first < end; ++range) {
     const auto& [range_end, work] = range->second;
     if (range_end > begin) {
@@ -511,10 +535,11 @@ void ClientWork::deliver(Answer answer, bool to_waiter) {
   std::call_once(delivery_, [&] {
     look(/*whole=*/true);
     if (answer == Answer::kGone) {
-      error_ = std::make_exception_ptr(PeerGone(client_->refusal()));
+      error_ = std::make_exception_ptr(
+          PeerGone("waits in vain for " + description() + ": " + client_->refusal(number())));
     } else if (answer == Answer::kRefused || fails_) {
-      error_ = std::make_exception_ptr(c10::Error({"deliver", __FILE__, __LINE__},
-                                                  fails_ ? kConnectionLost : client_->refusal()));
+      error_ = std::make_exception_ptr(c10::Error(
+          {"deliver", __FILE__, __LINE__}, fails_ ? kConnectionLost : client_->refusal(number())));
     }
     c10::intrusive_ptr<c10::ivalue::Future> future;
     bool awaited = false;
@@ -535,6 +560,7 @@ void ClientWork::deliver(Answer answer, bool to_waiter) {
       client_->say(EventKind::kAwaited, number());
     }
     client_->say(EventKind::kDone, number());
+    client_->release();
     client_->forget(*this);
     finish(error_);
     if (future != nullptr) {

@@ -48,7 +48,7 @@ class Client : public Recorder, public AccessListener, public std::enable_shared
   bool has_failed() const { return has_failed_; }
 
   /// How many operations have been launched.
-  std::int64_t launches() const { return launches_; }
+  std::int64_t launches() const { return operations(); }
 
   /// Waits until the futures of all that is complete have run their callbacks, and nobody but the scenario
   /// holds what they held: before memory and handles are counted.
@@ -66,7 +66,7 @@ class Client : public Recorder, public AccessListener, public std::enable_shared
   friend class ClientWork;
   using WorkList = std::vector<c10::intrusive_ptr<ClientWork>>;
 
-  /// The operation's result has been delivered.
+  /// Nobody needs to look at the operation's buffers any more.
   void forget(const ClientWork& work);
   /// Delivers to the future on another thread, which does the works of one `key` in the order of the
   /// schedule, unless the result has been delivered by then.
@@ -77,6 +77,8 @@ class Client : public Recorder, public AccessListener, public std::enable_shared
   bool fails_now();
   void note_start(const Operation& operation, const Event& launch);
   void remember(const c10::intrusive_ptr<ClientWork>& work);
+  void touch_on_purpose() override;
+  std::string describe_in_flight() const override;
 
   /// Null if its result has been delivered.
   c10::intrusive_ptr<ClientWork> in_flight(std::int64_t operation) const;
@@ -87,14 +89,15 @@ class Client : public Recorder, public AccessListener, public std::enable_shared
 
   TensorNames names_;
   std::atomic<std::int64_t> live_handles_{0};
-  std::atomic<std::int64_t> launches_{0};
   std::atomic<std::int32_t> launches_before_failure_{0};  // in its step
   std::atomic<bool> has_failed_{false};
 
   mutable std::mutex flight_mutex_;  // guards all below
   WorkList in_flight_;
-  // Their tensors' memory, by its beginning: the end and the operation.
+  // Their tensors' memory, by its beginning: the end and the operation. Buffers may overlap, as those of
+  // an all-gather in place do.
   std::multimap<std::uintptr_t, std::pair<std::uintptr_t, ClientWork*>> in_flight_at_;
+  std::uintptr_t longest_in_flight_ = 0;        // there, so far
   std::map<QueueKey, WorkerQueue> deliveries_;  // of futures
 };
 

@@ -18,7 +18,7 @@ enum class EventKind : std::uint8_t {
   kAwaited,  // the future of `operation` completes while the launching thread sleeps outside of the
              // network: so that is what it waits for
   kDone,     // `operation` is complete, and its result is in the caller's tensors
-  kTouch,    // a tensor of `operation` was read or written in flight: `text`
+  kTouch,    // a tensor of `operation` was read or written in flight: `text`; -1: on purpose
   kBlocked,  // backward stood still until `operation` was complete: `text`
   kReady,    // backward has computed gradient `index`
   kCompute,  // `number` nanoseconds of computing: `text`
@@ -38,11 +38,11 @@ enum class Phase : std::uint8_t {
   kFinish,
   kDestruction,
   kCall,
-  kCanary,  // after the scenario: what tests do to see whether a rank's watchers live
+  kCanary,  // after the scenario: a buffer is touched on purpose, see World::touch_on_purpose
   kEnd
 };
 
-/// Where a scenario stands; every event carries it.
+/// Where a scenario stands; the referee stamps it on every event.
 struct Place {
   Phase phase = Phase::kSetup;
   bool no_sync = false;     // inside a NoSync scope

@@ -27,6 +27,8 @@ struct Evidence {
   std::vector<SeenList> of;
   /// Where the launch of an operation is in `of`, by rank and the operation's number.
   std::vector<std::vector<std::size_t>> launches;
+  /// By rank: why what it said cannot be believed; empty if it can.
+  std::vector<std::string> doubts;
 
   const Seen& launch_of(int rank, std::int64_t operation) const {
     return of[rank].at(launches[rank].at(operation));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <string_view>
 
 namespace ddp {
@@ -60,9 +61,13 @@ Bytes reduced(const std::vector<Part>& parts, std::int64_t offset, std::int64_t 
   const bool average = launch.reduce_op == c10d::ReduceOp::AVG;
   TORCH_CHECK(!average || at::isFloatingType(launch.dtype) || at::isComplexType(launch.dtype),
               "an average needs floating point numbers, not ", launch.dtype);
-  const auto count = bytes / static_cast<std::int64_t>(c10::elementSize(launch.dtype));
+  const auto item = static_cast<std::int64_t>(c10::elementSize(launch.dtype));
+  TORCH_CHECK(bytes % item == 0, "a reduction of ", bytes, " bytes, with ", item, " an element");
+  const auto count = bytes / item;
   at::Tensor sum;
   for (const Part& part : parts) {
+    TORCH_CHECK(offset + bytes <= part.launch->input_bytes,
+                "a member sends less than the others reduce");
     const at::Tensor next = at::from_blob(part.bytes + offset, {count}, launch.dtype);
     if (sum.defined()) {
       combine(sum, next, launch.reduce_op);
@@ -85,27 +90,28 @@ Bytes all_inputs(const std::vector<Part>& parts) {
   return all;
 }
 
+std::int64_t header_bytes(std::int64_t members) {
+  return members * static_cast<std::int64_t>(sizeof(std::int64_t));
+}
+
 // An all-to-all's bytes begin with the number of bytes for each member.
-const char* piece_for(const Part& part, std::size_t member, std::size_t members,
-                      std::size_t& size) {
+std::span<const char> piece_for(const Part& part, std::size_t member, std::size_t members) {
   std::vector<std::int64_t> sizes(members);
-  std::memcpy(sizes.data(), part.bytes, members * sizeof(std::int64_t));
-  const char* piece = part.bytes + members * sizeof(std::int64_t);
-  for (std::size_t before = 0; before < member; ++before) {
-    piece += sizes[before];
+  std::int64_t begin = header_bytes(std::ssize(sizes));
+  std::memcpy(sizes.data(), part.bytes, begin);
+  for (std::size_t i = 0; i <= member; ++i) {
+    begin += i > 0 ? sizes[i - 1] : 0;
+    TORCH_CHECK(sizes[i] >= 0 && sizes[i] <= part.launch->input_bytes - begin,
+                "the parts of an all-to-all are larger than its input");
   }
-  size = sizes[member];
-  TORCH_CHECK(sizes[member] >= 0 && piece + size <= part.bytes + part.launch->input_bytes,
-              "the parts of an all-to-all are larger than its input");
-  return piece;
+  return {part.bytes + begin, static_cast<std::size_t>(sizes[member])};
 }
 
 Bytes pieces_for(const std::vector<Part>& parts, std::size_t member) {
   Bytes all;
   for (const Part& part : parts) {
-    std::size_t size = 0;
-    const char* piece = piece_for(part, member, parts.size(), size);
-    all.insert(all.end(), piece, piece + size);
+    const auto piece = piece_for(part, member, parts.size());
+    all.insert(all.end(), piece.begin(), piece.end());
   }
   return all;
 }
@@ -152,6 +158,23 @@ Bytes result_for(const std::vector<Part>& parts, std::size_t member) {
 
 }  // namespace
 
+bool is_possible(const Event& launch, std::int64_t members) {
+  const OpType type = launch.type;
+  const bool message = c10d::isP2POp(type);
+  const bool rooted = type == OpType::BROADCAST || type == OpType::REDUCE ||
+                      type == OpType::GATHER || type == OpType::SCATTER;
+  const bool in_place = type == OpType::ALLREDUCE || type == OpType::ALLREDUCE_COALESCED ||
+                        type == OpType::BROADCAST || type == OpType::REDUCE;
+  const bool takes = type == OpType::RECV || type == OpType::SCATTER;
+  const bool all_to_all = type == OpType::ALLTOALL || type == OpType::ALLTOALL_BASE;
+  const std::int64_t payload =
+      takes ? launch.output_bytes : launch.input_bytes - (all_to_all ? header_bytes(members) : 0);
+  const auto item = static_cast<std::int64_t>(c10::elementSize(launch.dtype));
+  return launch.peer >= (message || rooted ? 0 : -1) && launch.peer < members &&
+         launch.bytes == payload && (!in_place || launch.input_bytes == launch.output_bytes) &&
+         (!message || launch.elements * item == payload);
+}
+
 std::string disagreement(const std::vector<Part>& parts) {
   std::string who;
   bool same = true;
@@ -180,8 +203,7 @@ void exchange(const std::vector<Part>& parts) {
   // Only now: a result takes the place of its member's input.
   for (std::size_t member = 0; member < parts.size(); ++member) {
     const Bytes& result = results[same_for_all ? 0 : member];
-    TORCH_CHECK(static_cast<std::int64_t>(result.size()) == parts[member].launch->output_bytes ||
-                    parts[member].launch->type == OpType::REDUCE,
+    TORCH_CHECK(static_cast<std::int64_t>(result.size()) == parts[member].launch->output_bytes,
                 "a member of this ", describe_agreement(*parts[member].launch), " takes ",
                 parts[member].launch->output_bytes, " bytes, and would get ", result.size());
     std::ranges::copy(result, parts[member].bytes);

@@ -18,10 +18,6 @@ constexpr auto kLong = std::chrono::milliseconds(1'000);
 // An answer that takes no longer is not worth a sleep, which costs two switches.
 constexpr int kGlancesOfRank = 50;
 
-void require(bool holds, const char* what) {
-  TORCH_CHECK(holds, "a rank's mailbox holds what no client posts: ", what);
-}
-
 // An event as it goes through shared memory; texts are cut to their fields.
 struct Record : EventData {
   std::int8_t dim = 0;
@@ -60,18 +56,46 @@ Event event_of(const Record& record) {
           text_of(record.detail)};
 }
 
+// Whether the byte of a bool is one: another may be taken for true and false.
+bool is_bool(const bool& byte) { return reinterpret_cast<const unsigned char&>(byte) <= 1; }
+
+// The elements of a shape, which has no more than fit into an arena; -1 if it is none.
+std::int64_t count_of(const Record& event) {
+  std::int64_t elements = 1;
+  for (int dim = 0; dim < event.dim; ++dim) {
+    const std::int64_t size = event.sizes[dim];
+    if (size < 0 || size > Mailbox::kArenaBytes || elements * size > Mailbox::kArenaBytes) {
+      return -1;
+    }
+    elements *= size;
+  }
+  return elements;
+}
+
 void check(const Record& event) {
-  require(event.kind <= EventKind::kPhase && event.place.phase <= Phase::kEnd, "an unknown event");
-  require(static_cast<int>(event.dtype) >= 0 && event.dtype < at::ScalarType::NumOptions,
-          "a dtype");
-  require(event.operation >= -1 && event.operation < Mailbox::kOperations, "an operation");
-  require(event.operation >= 0 || event.kind != EventKind::kLaunch, "a launch without a number");
-  require(event.elements >= 0 && event.bytes >= 0, "a negative size");
-  require(event.dim >= 0 && event.dim <= Mailbox::kMaxDim, "a shape");
+  require_of_client(event.kind <= EventKind::kPhase && event.place.phase <= Phase::kEnd &&
+                        is_bool(event.home) && is_bool(event.place.no_sync),
+                    "an unknown event");
+  require_of_client(event.dtype >= at::ScalarType::Byte &&
+                        event.dtype < at::ScalarType::NumOptions &&
+                        event.dtype != at::ScalarType::Undefined,
+                    "a dtype");
+  require_of_client(event.operation >= -1 && event.operation < Mailbox::kOperations,
+                    "an operation");
+  require_of_client(event.dim >= 0 && event.dim <= Mailbox::kMaxDim, "a shape");
   const std::int64_t bytes = std::max(event.input_bytes, event.output_bytes);
-  require(event.input_bytes >= 0 && event.output_bytes >= 0 && event.offset >= 0 &&
-              bytes <= Mailbox::kArenaBytes && event.offset <= Mailbox::kArenaBytes - bytes,
-          "bytes outside its arena");
+  require_of_client(event.input_bytes >= 0 && event.output_bytes >= 0 && event.offset >= 0 &&
+                        bytes <= Mailbox::kArenaBytes &&
+                        event.offset <= Mailbox::kArenaBytes - bytes,
+                    "bytes outside its arena");
+  require_of_client(event.tensors >= 0 && event.elements >= 0 && event.elements <= bytes &&
+                        event.bytes >= 0 && event.bytes <= bytes,
+                    "a size that is not its bytes'");
+  const auto item = static_cast<std::int64_t>(c10::elementSize(event.dtype));
+  require_of_client(
+      event.kind != EventKind::kValue || event.tensors == 0 ||
+          (event.elements == count_of(event) && event.input_bytes == event.elements * item),
+      "a value that is not its bytes'");
 }
 
 // Blocks until `condition`, which the bell announces, or for `limit`.
@@ -91,77 +115,150 @@ void await(Bell& bell, const Condition& condition,
   }
 }
 
-constexpr std::size_t kPage = 4096;
-
 }  // namespace
 
-struct Mailbox::Memory {
+// Of the rank; the referee only reads it, and rings the bells.
+struct Mailbox::RanksPart {
   std::atomic<std::int64_t> posted;
-  std::atomic<std::int64_t> taken;
-  Bell taken_bell;
+  std::atomic<std::int64_t> operations;  // numbers given
+  std::int64_t used;                     // bytes of the arena; the poster's, like the next
+  std::atomic<std::int64_t> held;        // operations that have a place there
+  Bell taken_bell;                       // who sleeps at a bell writes that down
   Bell answers_bell;
   Record events[kEvents];  // a ring
-  std::atomic<Answer> answers[kOperations];
-  char refusal[4096];
+};
+
+// Of the referee; a rank only reads it.
+struct Mailbox::RefereesPart {
+  std::atomic<std::int64_t> taken;
+  std::atomic<std::int64_t> touch;  // so many are taken, and the rank shall touch a buffer
+  std::atomic<std::uint32_t> answers[kOperations];  // an Answer, and where its text begins
+  std::size_t texts_end;
+  char texts[1 << 16];  // each once, with its 0
 };
 
 void Mailbox::post(const Event& event) {
-  const std::int64_t index = memory_->posted.load();
-  ddp::await(memory_->taken_bell, [&] { return index - memory_->taken.load() < kEvents; });
-  memory_->events[index % kEvents] = record_of(event);
-  memory_->posted.store(index + 1);
+  const std::int64_t index = rank_->posted.load();
+  ddp::await(rank_->taken_bell, [&] { return index - referee_->taken.load() < kEvents; });
+  rank_->events[index % kEvents] = record_of(event);
+  rank_->posted.store(index + 1);
   news_->ring();
 }
 
-bool Mailbox::all_taken() const { return memory_->taken.load() == memory_->posted.load(); }
+bool Mailbox::all_taken() const { return referee_->taken.load() == rank_->posted.load(); }
 
 void Mailbox::await_taken() const {
-  ddp::await(memory_->taken_bell, [&] { return all_taken(); });
+  ddp::await(rank_->taken_bell, [&] { return all_taken(); });
 }
 
-Answer Mailbox::answer(std::int64_t operation) const { return memory_->answers[operation].load(); }
+bool Mailbox::wants_touch() const { return referee_->touch.load() == rank_->posted.load(); }
+
+std::int64_t Mailbox::number_operation() { return rank_->operations.fetch_add(1); }
+
+std::int64_t Mailbox::operations() const { return rank_->operations.load(); }
+
+std::optional<std::int64_t> Mailbox::reserve(std::int64_t bytes) {
+  if (rank_->held == 0 && rank_->used + bytes > kArenaBytes) {
+    await_taken();
+  }
+  if (rank_->held == 0 && all_taken()) {
+    rank_->used = 0;
+  }
+  if (rank_->used + bytes > kArenaBytes) {
+    return std::nullopt;
+  }
+  constexpr std::int64_t kAlignment = 64;
+  const std::int64_t offset = rank_->used;
+  rank_->used += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return offset;
+}
+
+void Mailbox::hold() { ++rank_->held; }
+
+void Mailbox::release() { --rank_->held; }
+
+constexpr std::uint32_t kAnswerBits = 2;
+constexpr std::uint32_t kAnswerMask = (1U << kAnswerBits) - 1;
+
+Answer Mailbox::answer(std::int64_t operation) const {
+  return static_cast<Answer>(referee_->answers[operation].load() & kAnswerMask);
+}
 
 Answer Mailbox::await(std::int64_t operation, std::chrono::milliseconds limit) const {
   ddp::await(
-      memory_->answers_bell, [&] { return answer(operation) != Answer::kNone; }, limit);
+      rank_->answers_bell, [&] { return answer(operation) != Answer::kNone; }, limit);
   return answer(operation);
 }
 
-Bell& Mailbox::answers() const { return memory_->answers_bell; }
+Bell& Mailbox::answers() const { return rank_->answers_bell; }
 
-std::string Mailbox::refusal() const { return memory_->refusal; }
+std::string Mailbox::refusal(std::int64_t operation) const {
+  return referee_->texts + (referee_->answers[operation].load() >> kAnswerBits);
+}
 
 std::optional<Event> Mailbox::peek() const {
-  const std::int64_t index = memory_->taken.load();
-  if (memory_->posted.load() <= index) {
+  const std::int64_t index = referee_->taken.load();
+  const std::int64_t ahead = rank_->posted.load() - index;
+  require_of_client(ahead >= 0 && ahead <= kEvents, "a count of events");
+  if (ahead == 0) {
     return std::nullopt;
   }
-  const Record record = memory_->events[index % kEvents];  // a copy, which the rank cannot change
+  const Record record = rank_->events[index % kEvents];  // a copy, which the rank cannot change
   check(record);
   return event_of(record);
 }
 
-void Mailbox::pop() {
-  memory_->taken.fetch_add(1);
-  memory_->taken_bell.ring();
+void Mailbox::pop(bool touch) {
+  const std::int64_t taken = referee_->taken.load() + 1;
+  if (touch) {
+    referee_->touch.store(taken);
+  }
+  referee_->taken.store(taken);
+  rank_->taken_bell.ring();
+}
+
+// Where a text is in the referee's part; the last that fits, if there is no more room.
+std::uint32_t Mailbox::text(std::string_view refusal) {
+  std::string whole(refusal);
+  whole += '\0';
+  const std::string_view known(referee_->texts, referee_->texts_end);
+  if (const auto found = known.find(whole); found != known.npos) {
+    return static_cast<std::uint32_t>(found);
+  }
+  const std::size_t begin = referee_->texts_end;
+  whole.resize(std::min(whole.size(), sizeof(referee_->texts) - 1 - begin));
+  whole.copy(referee_->texts + begin, whole.size());
+  referee_->texts_end += whole.size();
+  return static_cast<std::uint32_t>(begin);
 }
 
 void Mailbox::give(std::int64_t operation, Answer answer, std::string_view refusal) {
-  if (!refusal.empty()) {
-    const std::size_t length = std::min(refusal.size(), sizeof(memory_->refusal) - 1);
-    refusal.copy(memory_->refusal, length);
-    memory_->refusal[length] = '\0';
-  }
-  memory_->answers[operation].store(answer);
-  memory_->answers_bell.ring();
+  referee_->answers[operation].store(static_cast<std::uint32_t>(answer) | text(refusal)
+                                                                              << kAnswerBits);
+  rank_->answers_bell.ring();
 }
 
-constexpr std::size_t kMailboxBytes = (sizeof(Mailbox::Memory) + kPage - 1) / kPage * kPage;
+void require_of_client(bool holds, const char* what) {
+  TORCH_CHECK(holds, "its mailbox holds what no client posts: ", what);
+}
 
-// Layout: the news bell, the ranks' mailboxes, their arenas, each from a page's beginning. Zero bytes
-// are a valid start of each.
+void seal_memory(const void* begin, std::size_t bytes) {
+  constexpr int kMemorySeal = 462;  // on every architecture; headers may be older
+  syscall(kMemorySeal, begin, bytes, 0);
+}
+
+constexpr std::size_t in_whole_pages(std::size_t bytes) {
+  return (bytes + kWholePages - 1) / kWholePages * kWholePages;
+}
+
+constexpr std::size_t kRefereesBytes = in_whole_pages(sizeof(Mailbox::RefereesPart));
+constexpr std::size_t kRanksBytes = in_whole_pages(sizeof(Mailbox::RanksPart));
+constexpr std::size_t kBytesOfARank = kRanksBytes + Mailbox::kArenaBytes;
+
+// Layout: the news bell, the referee's parts, then each rank's with its arena. Zero bytes are a valid
+// start of each.
 Mailroom::Mailroom(int world_size)
-    : world_size_(world_size), bytes_(kPage + world_size * (kMailboxBytes + Mailbox::kArenaBytes)) {
+    : world_size_(world_size), bytes_(kWholePages + world_size * (kRefereesBytes + kBytesOfARank)) {
   void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TORCH_CHECK(address != MAP_FAILED, "no ", bytes_ >> 20, " MiB of address space for ", world_size,
@@ -173,10 +270,21 @@ Mailroom::~Mailroom() { munmap(memory_, bytes_); }
 
 Bell& Mailroom::news() const { return *reinterpret_cast<Bell*>(memory_); }
 
+char* Mailroom::part_of(int rank) const {
+  return memory_ + kWholePages + world_size_ * kRefereesBytes + rank * kBytesOfARank;
+}
+
 Mailbox Mailroom::of(int rank) const {
-  char* mailboxes = memory_ + kPage;
-  return {reinterpret_cast<Mailbox::Memory*>(mailboxes + rank * kMailboxBytes),
-          mailboxes + world_size_ * kMailboxBytes + rank * Mailbox::kArenaBytes, &news()};
+  auto* referees = memory_ + kWholePages + rank * kRefereesBytes;
+  return {reinterpret_cast<Mailbox::RanksPart*>(part_of(rank)),
+          reinterpret_cast<Mailbox::RefereesPart*>(referees), part_of(rank) + kRanksBytes, &news()};
+}
+
+void Mailroom::enter(int rank) const {
+  mprotect(memory_ + kWholePages, world_size_ * kRefereesBytes, PROT_READ);
+  mprotect(part_of(0), rank * kBytesOfARank, PROT_NONE);
+  mprotect(part_of(rank + 1), (world_size_ - rank - 1) * kBytesOfARank, PROT_NONE);
+  seal_memory(memory_, bytes_);
 }
 
 }  // namespace ddp

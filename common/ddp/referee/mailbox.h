@@ -21,45 +21,73 @@ enum class Answer : std::uint32_t {
 };
 
 /// What a rank and the referee share: the rank's events in order, an arena for the bytes of
-/// tensors, and the referee's answers. Either side writes its own part only. Any number of threads
-/// of a rank may wait for answers; whoever posts takes care that they do so in turn.
+/// tensors, and the referee's answers, which a rank can only read, see Mailroom::enter(). The
+/// referee believes nothing that it can check. Any number of threads of a rank may wait for answers;
+/// whoever posts takes care that they do so in turn.
 class Mailbox {
  public:
   static constexpr std::int64_t kEvents = 1 << 8;       // posted, and not taken yet
   static constexpr std::int64_t kOperations = 1 << 17;  // of one rank in one run
-  static constexpr std::int64_t kArenaBytes = std::int64_t{1} << 30;
-  static constexpr int kMaxDim = 6;  // of a value
+  static constexpr std::int64_t kArenaBytes = std::int64_t{1}
+                                              << 28;  // five times what solutions need
+  static constexpr int kMaxDim = 6;                   // of a value
 
-  struct Memory;
-  Mailbox(Memory* memory, char* arena, Bell* news) : memory_(memory), arena_(arena), news_(news) {}
+  struct RanksPart;
+  struct RefereesPart;
+  Mailbox(RanksPart* rank, RefereesPart* referee, char* arena, Bell* news)
+      : rank_(rank), referee_(referee), arena_(arena), news_(news) {}
 
   // In the rank.
   void post(const Event& event);
   /// Blocks until the referee has taken all events.
   void await_taken() const;
-  bool all_taken() const;
+  /// Whether the referee wants a buffer touched on purpose, now that it has taken the last event.
+  bool wants_touch() const;
+  /// A number for an operation, and how many there have been.
+  std::int64_t number_operation();
+  std::int64_t operations() const;
+  /// A place in the arena. Bytes are needed until the referee has taken their event, and those of an
+  /// operation from hold() to release(). If none are, the arena begins anew; none if it is full.
+  std::optional<std::int64_t> reserve(std::int64_t bytes);
+  void hold();
+  void release();
   Answer answer(std::int64_t operation) const;
   /// Blocks until the operation is answered, or for `limit`.
   Answer await(std::int64_t operation, std::chrono::milliseconds limit) const;
   /// Rung with every answer.
   Bell& answers() const;
-  std::string refusal() const;
+  std::string refusal(std::int64_t operation) const;
 
   // In the referee.
   /// The next event, if there is one; its bytes stay where they are until pop(). Throws c10::Error
   /// if no client would have posted it.
   std::optional<Event> peek() const;
-  void pop();
+  /// `touch`: the rank shall touch a buffer on purpose, if it waits for this event to be taken.
+  void pop(bool touch = false);
   void give(std::int64_t operation, Answer answer, std::string_view refusal = "");
 
   /// In both: the arena.
   char* bytes(std::int64_t offset) const { return arena_ + offset; }
 
  private:
-  Memory* memory_;  // owned by the mailroom, like the rest
+  bool all_taken() const;
+  std::uint32_t text(std::string_view refusal);
+
+  RanksPart* rank_;  // owned by the mailroom, like the rest
+  RefereesPart* referee_;
   char* arena_;
   Bell* news_;
 };
+
+/// Whatever the machine's pages are, these are whole ones.
+constexpr std::size_t kWholePages = 1 << 16;
+
+/// No code of this process can change these pages again, or what they may be used for. Linux 6.10 and
+/// newer; elsewhere nothing happens.
+void seal_memory(const void* begin, std::size_t bytes);
+
+/// Throws c10::Error if `holds` is false: a rank's mailbox says `what` as no client would.
+void require_of_client(bool holds, const char* what);
 
 /// The mailboxes of a world. Made before its ranks are forked; only pages in use take memory.
 class Mailroom {
@@ -70,10 +98,15 @@ class Mailroom {
   ~Mailroom();
 
   Mailbox of(int rank) const;
+  /// In a rank's process: what is the referee's becomes read-only, what is other ranks' unreadable.
+  /// For good, where the kernel can seal memory (Linux 6.10).
+  void enter(int rank) const;
   /// Rung with every event.
   Bell& news() const;
 
  private:
+  char* part_of(int rank) const;
+
   int world_size_;
   std::size_t bytes_;
   char* memory_;  // the mapping

@@ -1,16 +1,63 @@
 #include "ddp/referee/recorder.h"
 
 #include <ATen/ATen.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <memory>
 #include <thread>
 
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/standstill.h"
 
-// Who goes first in a rank, where the schedule decides it.
-
 namespace ddp {
+
+namespace {
+
+// What a rank is for good. Its address is a part of the code, so there is no pointer to overwrite.
+struct Identity {
+  World world;
+  int rank;
+  Mailbox mailbox;
+};
+static_assert(sizeof(Identity) <= kWholePages);
+
+// Somewhere in it begins a page, whatever the machine's and the loader's alignment are.
+std::array<char, 2 * kWholePages> room_of_identity{};
+std::atomic<bool> has_identity{false};
+
+void* place_of_identity() {
+  const auto begin = reinterpret_cast<std::uintptr_t>(room_of_identity.data());
+  return reinterpret_cast<void*>((begin + kWholePages - 1) / kWholePages * kWholePages);
+}
+
+const Identity& self() { return *static_cast<const Identity*>(place_of_identity()); }
+
+Mailbox mailbox() { return self().mailbox; }
+
+}  // namespace
+
+Recorder::Recorder(World world, int rank, Mailbox mailbox) {
+  TORCH_CHECK(!has_identity.exchange(true), "a process can be a rank of one world only");
+  void* const page = place_of_identity();
+  new (page) Identity{std::move(world), rank, mailbox};
+  mprotect(page, kWholePages, PROT_READ);
+  seal_memory(page, kWholePages);
+}
+
+int Recorder::rank() { return self().rank; }
+
+const World& Recorder::world() { return self().world; }
+
+std::int64_t Recorder::number_operation() { return mailbox().number_operation(); }
+
+std::int64_t Recorder::operations() { return mailbox().operations(); }
+
+char* Recorder::bytes_of(const Event& launch) { return mailbox().bytes(launch.offset); }
+
+Answer Recorder::answer(std::int64_t operation) { return mailbox().answer(operation); }
+
+std::string Recorder::refusal(std::int64_t operation) { return mailbox().refusal(operation); }
 
 Recorder::Asking::Asking(const Recorder& recorder)
     : recorder_(recorder), thread_(this_thread_id()) {
@@ -30,7 +77,7 @@ bool Recorder::asks(int thread) const {
 
 Answer Recorder::await(std::int64_t operation, std::chrono::milliseconds limit) const {
   const Asking asking(*this);
-  return mailbox_.await(operation, limit);
+  return mailbox().await(operation, limit);
 }
 
 Place Recorder::place() const {
@@ -38,10 +85,27 @@ Place Recorder::place() const {
   return place_;
 }
 
+// Waits for the referee, so that nothing which happens from here on can be told as if it were earlier, nor
+// what happened before as if it were later.
+void Recorder::tell_place(const Event& event, const Place& place) {
+  bool touch = false;
+  {
+    const std::lock_guard lock(mutex_);
+    place_ = place;
+    post(event);
+    const Asking asking(*this);
+    mailbox().await_taken();
+    touch = mailbox().wants_touch();
+  }
+  if (touch) {
+    touch_on_purpose();
+  }
+}
+
 void Recorder::go_to(const Place& place) {
-  const std::lock_guard lock(mutex_);
-  place_ = place;
-  post({{.kind = EventKind::kPhase}});
+  Event event{{.kind = EventKind::kPhase}};
+  event.place = place;
+  tell_place(event, place);
 }
 
 void Recorder::come_home() {
@@ -55,11 +119,11 @@ bool Recorder::is_home() const {
 }
 
 void Recorder::ready(std::int64_t gradient) {
-  const std::lock_guard lock(mutex_);
-  place_.ready = static_cast<std::int32_t>(gradient);
   Event event{{.kind = EventKind::kReady}};
   event.index = gradient;
-  post(event);
+  Place now = place();
+  now.ready = static_cast<std::int32_t>(gradient);
+  tell_place(event, now);
 }
 
 void Recorder::compute(std::int64_t ns, const std::string& layer) {
@@ -85,7 +149,7 @@ void Recorder::value(const std::string& name, const at::Tensor& tensor, std::int
     event.elements = plain.numel();
     event.input_bytes = event.elements * static_cast<std::int64_t>(plain.element_size());
     event.offset = reserve(event.input_bytes);
-    at::from_blob(mailbox_.bytes(event.offset), plain.sizes(), plain.scalar_type()).copy_(plain);
+    at::from_blob(mailbox().bytes(event.offset), plain.sizes(), plain.scalar_type()).copy_(plain);
   }
   post(event);
 }
@@ -116,44 +180,33 @@ void Recorder::say(EventKind kind, std::int64_t operation, const std::string& te
 Event Recorder::launch(Event event, const std::function<void(char*)>& fill) {
   const std::lock_guard lock(mutex_);
   event.offset = reserve(std::max(event.input_bytes, event.output_bytes));
-  fill(mailbox_.bytes(event.offset));
-  ++launched_;
+  fill(mailbox().bytes(event.offset));
+  mailbox().hold();
   post(event);
   return event;
 }
 
 void Recorder::release() {
   const std::lock_guard lock(mutex_);
-  --launched_;
+  mailbox().release();
 }
 
 // With the mutex held, like reserve().
 void Recorder::post(Event event) {
-  event.place = place_;
   event.home = std::this_thread::get_id() == home_;
   event.thread = this_thread_id();
   if (event.kind == EventKind::kLaunch || event.kind == EventKind::kWait) {
     threads_.insert(event.thread);
   }
   const Asking asking(*this);  // the mailbox may be full
-  mailbox_.post(event);
+  mailbox().post(event);
 }
 
-// Bytes are needed until the referee has taken their event, and those of an operation until its
-// result is delivered. If nothing is, the arena begins anew.
 std::int64_t Recorder::reserve(std::int64_t bytes) {
-  if (launched_ == 0 && used_ + bytes > Mailbox::kArenaBytes) {
-    mailbox_.await_taken();
-  }
-  if (launched_ == 0 && mailbox_.all_taken()) {
-    used_ = 0;
-  }
-  TORCH_CHECK(used_ + bytes <= Mailbox::kArenaBytes, "rank ", rank_, " has more than ",
-              Mailbox::kArenaBytes >> 20, " MiB in flight");
-  constexpr std::int64_t kAlignment = 64;
-  const std::int64_t offset = used_;
-  used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  return offset;
+  const auto offset = mailbox().reserve(bytes);
+  TORCH_CHECK(offset, "rank ", rank(), " has more than ", Mailbox::kArenaBytes >> 20,
+              " MiB in flight", describe_in_flight());
+  return *offset;
 }
 
 // Below: who goes first in a rank, where the schedule decides it.
@@ -183,7 +236,7 @@ bool is_asleep(int thread) {
 }  // namespace
 
 bool Recorder::chooses(Choice choice, std::int64_t operation, const std::string& text) {
-  const bool other = world_.schedule.other(choice, rank_, operation);
+  const bool other = world().schedule.other(choice, rank(), operation);
   if (other) {
     say(EventKind::kChoice, operation, text);
   }

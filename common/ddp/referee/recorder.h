@@ -17,17 +17,21 @@ constexpr int kPollsAllowed = 16;
 
 /// A rank's evidence: what happens in it, as it happens. It only reports events.
 ///
+/// Code under test runs in the same process. So that it cannot divert what is reported, a rank's number,
+/// world and mailbox lie in a page that nobody can write, and not in this object; and whoever goes to
+/// another place goes on when the referee has taken all that happened before.
+///
 /// Any thread may call all functions, but only the one that runs the scenario goes from place to place.
 class Recorder {
  public:
-  Recorder(World world, int rank, Mailbox mailbox)
-      : world_(std::move(world)), rank_(rank), mailbox_(mailbox) {}
+  /// Once in a process. Throws c10::Error the second time.
+  Recorder(World world, int rank, Mailbox mailbox);
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   virtual ~Recorder() = default;
 
-  int rank() const { return rank_; }
-  const World& world() const { return world_; }
+  static int rank();
+  static const World& world();
 
   Place place() const;
   void go_to(const Place& place);
@@ -56,15 +60,23 @@ class Recorder {
   /// with their place there, which is the operation's until release().
   Event launch(Event event, const std::function<void(char*)>& fill);
   void release();
+  /// A number for an operation, and how many there have been.
+  static std::int64_t number_operation();
+  static std::int64_t operations();
   /// Where the result of an operation is, after its inputs have been taken.
-  char* bytes_of(const Event& launch) const { return mailbox_.bytes(launch.offset); }
-  Answer answer(std::int64_t operation) const { return mailbox_.answer(operation); }
+  static char* bytes_of(const Event& launch);
+  static Answer answer(std::int64_t operation);
   Answer await(std::int64_t operation,
                std::chrono::milliseconds limit = std::chrono::hours(24)) const;
   bool is_home() const;
-  std::string refusal() const { return mailbox_.refusal(); }
+  static std::string refusal(std::int64_t operation);
 
  private:
+  /// Touches a buffer in flight, and lets it be found.
+  virtual void touch_on_purpose() {}
+  /// The first operations whose results have not been delivered.
+  virtual std::string describe_in_flight() const { return ""; }
+
   /// While it lives, the calling thread waits for the referee.
   class Asking {
    public:
@@ -79,17 +91,13 @@ class Recorder {
   };
 
   void post(Event event);
+  void tell_place(const Event& event, const Place& place);
   bool asks(int thread) const;
   std::int64_t reserve(std::int64_t bytes);
 
-  const World world_;
-  const int rank_;
   mutable std::mutex mutex_;  // guards all below
-  Mailbox mailbox_;
-  Place place_;
+  Place place_;               // for the rank's own decisions; the referee knows it of events
   std::thread::id home_ = std::this_thread::get_id();
-  std::int64_t used_ = 0;  // bytes of the arena
-  int launched_ = 0;       // operations that have a place there
   std::set<int> threads_;  // the kernel's ids of those that have launched or waited
 
   mutable std::mutex asking_mutex_;

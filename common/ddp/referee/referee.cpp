@@ -38,8 +38,12 @@ constexpr int kLooksAtEndless = 50;  // processor time is told already; more tak
 constexpr auto kEndless = milliseconds(3'000);
 // A rank that has had so much is none that waits, however long a loaded machine lets it take.
 constexpr auto kComputes = milliseconds(500);
-// What a rank may say in a run; scenarios say a tenth of it at most. All of it is kept.
-constexpr std::size_t kMostEvents = std::size_t{1} << 20;
+// What the ranks of a run may hand in, and those of all runs of this process, as all of it is kept.
+// Scenarios hand in 201 MiB at most, and those of a stage 360 MiB.
+constexpr std::size_t kMostHandedIn = std::size_t{512} << 20;
+constexpr std::size_t kMostOfAllRuns = std::size_t{2} << 30;
+// Of so many moments at which a buffer may be touched on purpose one is chosen.
+constexpr int kMomentsForATouch = 8;
 
 // Memory that forked processes do not have; for few and large blocks. What the referee keeps of all
 // runs would otherwise make every fork slower, as the kernel copies its page tables, and then each
@@ -68,6 +72,21 @@ std::pmr::memory_resource* own_memory() {
   return &memory;
 }
 
+std::string what_of(const std::exception& error) {
+  const auto* const ours = dynamic_cast<const c10::Error*>(&error);
+  return ours != nullptr ? ours->what_without_backtrace() : error.what();
+}
+
+std::int64_t bytes_in_arena(const Event& event) {
+  return std::max(event.input_bytes, event.output_bytes);
+}
+
+// Whether a rank says it of an operation that it has launched.
+bool is_of_operation(EventKind kind) {
+  return kind == EventKind::kWait || kind == EventKind::kPoll || kind == EventKind::kAwaited ||
+         kind == EventKind::kDone || kind == EventKind::kTouch;
+}
+
 }  // namespace
 
 Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds patience)
@@ -77,6 +96,7 @@ Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds pati
       members_(world.ranks) {
   evidence_.world = world;
   evidence_.launches.resize(world.ranks);
+  evidence_.doubts.resize(world.ranks);
   for (int rank = 0; rank < world.ranks; ++rank) {
     evidence_.of.emplace_back(own_memory()).reserve(kExpectedEvents);
     boxes_.push_back(mailroom.of(rank));
@@ -123,66 +143,189 @@ bool Referee::turn() {
 }
 
 // A copy, in memory that goes with the last value of the run.
-at::Tensor Referee::keep(const at::Tensor& value) const {
+at::Tensor Referee::kept(const at::Tensor& value) const {
   void* const place = values_->allocate(value.nbytes(), c10::gAlignment);
   const auto let_go = [values = values_](void*) {};
   return at::from_blob(place, value.sizes(), let_go, value.options()).copy_(value);
 }
 
 bool Referee::take(int rank) {
-  auto event = boxes_[rank].peek();
-  if (!event || says_too_much(rank)) {
+  try {
+    return !members_[rank].refused && take_next(rank);
+  } catch (const std::exception& error) {
+    refuse(rank, what_of(error));
     return false;
   }
-  Seen seen{*std::move(event), static_cast<std::int64_t>(evidence_.of[rank].size()), {}};
-  if (seen.kind == EventKind::kValue && seen.tensors > 0) {
-    seen.value = keep(at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype));
+}
+
+void Referee::refuse(int rank, const std::string& reason) {
+  members_[rank].refused = true;
+  refused_ = Hang{rank, reason};
+}
+
+bool Referee::take_next(int rank) {
+  auto event = boxes_[rank].peek();
+  if (!event) {
+    return false;
   }
-  boxes_[rank].pop();
-  evidence_.of[rank].push_back(std::move(seen));
-  const Seen& said = evidence_.of[rank].back();
+  require_possible(rank, *event);
   Member& member = members_[rank];
-  switch (said.kind) {
-    case EventKind::kLaunch:
-      on_launch(rank, said);
-      break;
-    case EventKind::kWait:
-      on_wait(rank, said);
-      break;
-    case EventKind::kPoll:
-      on_poll(rank, said);
-      break;
-    case EventKind::kReady:
-      member.polls.clear();
-      break;
-    case EventKind::kPhase:
-      member.in_backward = said.place.phase == Phase::kBackward;
-      if (said.place.phase == Phase::kFinish) {
-        member.backward.reset();
-      } else if (member.in_backward && !member.backward) {
-        member.backward = evidence_.of[rank].size();
-      }
-      if (!some_in_backward()) {
-        release();
-      }
-      if (said.place.phase == Phase::kEnd) {
-        member.returned = true;
-        dismiss_partners_of_ended();
-      }
-      break;
-    default:
-      break;
+  const bool is_place = event->kind == EventKind::kPhase || event->kind == EventKind::kReady;
+  if (is_place) {
+    if (event->kind == EventKind::kPhase) {
+      member.place = event->place;
+    } else {
+      member.place.ready = static_cast<std::int32_t>(event->index);
+    }
+    settle_touch(rank, /*found=*/false);
+    member.touch_due = draws_touch(member.place);
+  }
+  event->place = member.place;
+  const bool is_touch = event->kind == EventKind::kTouch && event->operation < 0;
+  if (is_touch) {
+    settle_touch(rank, /*found=*/true);
+  }
+  const bool is_canary = event->kind == EventKind::kPhase && member.place.phase == Phase::kCanary;
+  if (!is_touch && !is_canary) {  // which are no evidence of the scenario's
+    keep(rank, *std::move(event));
+  }
+  boxes_[rank].pop(is_place && member.touch_due);
+  if (is_canary) {
+    on_phase(rank);
+  } else if (!is_touch) {
+    act_on(rank, evidence_.of[rank].back());
   }
   return true;
 }
 
+void Referee::keep(int rank, Event event) {
+  const std::int64_t bytes = event.kind == EventKind::kValue ? event.input_bytes : 0;
+  require_room(sizeof(Seen) + event.text.size() + event.detail.size() + event.shape.size() + bytes);
+  Seen seen{std::move(event), std::ssize(evidence_.of[rank]), {}};
+  if (seen.kind == EventKind::kValue && seen.tensors > 0) {
+    seen.value = kept(at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype));
+  }
+  evidence_.of[rank].push_back(std::move(seen));
+}
+
+void Referee::act_on(int rank, const Seen& said) {
+  switch (said.kind) {
+    case EventKind::kLaunch:
+      return on_launch(rank, said);
+    case EventKind::kWait:
+      return on_wait(rank, said);
+    case EventKind::kPoll:
+      return on_poll(rank, said);
+    case EventKind::kDone:
+      return on_done(rank, said);
+    case EventKind::kReady:
+      return members_[rank].polls.clear();
+    case EventKind::kPhase:
+      return on_phase(rank);
+    default:
+      return;
+  }
+}
+
+// What a client's code makes sure of.
+void Referee::require_possible(int rank, const Event& event) const {
+  const Member& member = members_[rank];
+  require_of_client(event.kind != EventKind::kBlocked, "a finding of the referee's");
+  require_of_client(
+      !member.returned || (event.kind != EventKind::kPhase && event.kind != EventKind::kReady),
+      "a place after its end");
+  const bool on_purpose = event.kind == EventKind::kTouch && event.operation < 0;
+  require_of_client(
+      on_purpose || !is_of_operation(event.kind) || has_launched(rank, event.operation),
+      "an operation that it has not launched");
+  require_of_client(
+      event.kind != EventKind::kDone || boxes_[rank].answer(event.operation) != Answer::kNone,
+      "an operation that is complete before its answer");
+  if (event.kind == EventKind::kLaunch) {
+    require_possible_launch(rank, event);
+  }
+  const std::int64_t begin = event.offset;
+  const std::int64_t end = begin + bytes_in_arena(event);
+  const auto next = member.arena.lower_bound(begin);
+  require_of_client(
+      begin == end || ((next == member.arena.end() || next->first >= end) &&
+                       (next == member.arena.begin() || std::prev(next)->second <= begin)),
+      "bytes on those of an operation");
+}
+
+void Referee::require_possible_launch(int rank, const Event& launch) const {
+  require_of_client(launch.operation >= 0 && !has_launched(rank, launch.operation),
+                    "an operation's number");
+  require_of_client(launch.group >= 0 && launch.group < static_cast<int>(groups_.size()),
+                    "a group");
+  const auto& members = groups_[launch.group].members;
+  require_of_client(std::ranges::find(members, rank) != members.end(), "another's group");
+  require_of_client(is_possible(launch, std::ssize(members)),
+                    "an operation that does not fit its bytes");
+}
+
+bool Referee::has_launched(int rank, std::int64_t operation) const {
+  const auto& launches = evidence_.launches[rank];
+  return operation >= 0 && operation < std::ssize(launches) && launches[operation] != kNotLaunched;
+}
+
+void Referee::require_room(std::size_t bytes) {
+  static std::size_t of_all_runs = 0;
+  handed_in_ += bytes;
+  of_all_runs += bytes;
+  TORCH_CHECK(handed_in_ <= kMostHandedIn, "it told the network of more than ", kMostHandedIn >> 20,
+              " MiB in one run: a loop without end?");
+  TORCH_CHECK(of_all_runs <= kMostOfAllRuns, "the network was told of more than ",
+              kMostOfAllRuns >> 20, " MiB in all runs");
+}
+
+bool Referee::draws_touch(const Place& place) {
+  return evidence_.world.touch_on_purpose && place.phase != Phase::kEnd &&
+         (place.phase == Phase::kCanary || chance_() % kMomentsForATouch == 0);
+}
+
+// Whether the last buffer that was touched on purpose was found, if there is one.
+void Referee::settle_touch(int rank, bool found) {
+  if (std::exchange(members_[rank].touch_due, false) && !found) {
+    evidence_.doubts[rank] =
+        "but a buffer in flight that was touched on purpose was not noticed: something has "
+        "switched off what looks at tensors";
+  }
+}
+
+void Referee::on_phase(int rank) {
+  Member& member = members_[rank];
+  const Phase phase = member.place.phase;
+  member.in_backward = phase == Phase::kBackward;
+  if (phase == Phase::kFinish) {
+    member.backward.reset();
+  } else if (member.in_backward && !member.backward) {
+    member.backward = evidence_.of[rank].size();
+  }
+  if (!some_in_backward()) {
+    release();
+  }
+  if (phase == Phase::kEnd) {
+    member.returned = true;
+    dismiss_partners_of_ended();
+  }
+}
+
+void Referee::on_done(int rank, const Seen& done) {
+  const Seen& launch = evidence_.launch_of(rank, done.operation);
+  if (bytes_in_arena(launch) > 0) {  // or others begin where it does
+    members_[rank].arena.erase(launch.offset);
+  }
+}
+
 void Referee::on_launch(int rank, const Seen& launch) {
   Launched launched{rank, evidence_.of[rank].size() - 1};
-  TORCH_CHECK(launch.group >= 0 && launch.group < static_cast<int>(groups_.size()), rank_text(rank),
-              " launched in a group that is not there");
   auto& launches = evidence_.launches[rank];
-  launches.resize(std::max<std::size_t>(launches.size(), launch.operation + 1));
+  launches.resize(std::max<std::size_t>(launches.size(), launch.operation + 1), kNotLaunched);
   launches[launch.operation] = launched.index;
+  if (bytes_in_arena(launch) > 0) {
+    members_[rank].arena[launch.offset] = launch.offset + bytes_in_arena(launch);
+  }
   Group& group = groups_[launch.group];
   const auto self = std::ranges::find(group.members, rank) - group.members.begin();
   if (!c10d::isP2POp(launch.type)) {
@@ -217,8 +360,8 @@ void Referee::match(Group& group) {
     } else {
       try {
         exchange(parts);
-      } catch (const c10::Error& error) {
-        refusal = error.what_without_backtrace();
+      } catch (const std::exception& error) {
+        refusal = what_of(error);
       }
     }
     ++group.done;
@@ -378,7 +521,7 @@ void Referee::lift_hold(int rank, std::int64_t operation, const std::string& how
   finding.kind = EventKind::kBlocked;
   finding.operation = operation;
   finding.order = static_cast<std::int64_t>(evidence_.of[rank].size());
-  finding.place = evidence_.of[rank].back().place;
+  finding.place = members_[rank].place;
   finding.text = how;
   evidence_.of[rank].push_back(finding);
   lifted_ = true;
@@ -393,6 +536,11 @@ void Referee::release() {
 
 void Referee::rank_ended(int rank, bool finished) {
   turn();  // what it said last
+  settle_touch(rank, /*found=*/false);
+  const auto& launches = evidence_.launches[rank];
+  if (!evidence_.world.failure && std::ranges::find(launches, kNotLaunched) != launches.end()) {
+    evidence_.doubts[rank] = "but of an operation that it had numbered nothing was heard";
+  }
   if (!finished) {
     members_[rank].failed = true;
     if (!some_in_backward()) {
@@ -418,9 +566,7 @@ void Referee::dismiss(std::deque<Launched>& waiting, int gone, const std::string
       continue;
     }
     const char* how = members_[gone].failed ? " has failed" : " has already returned";
-    answer(launched, Answer::kGone,
-           "waits in vain for " + describe_operation(seen(launched)) + ": " + rank_text(gone) +
-               how + missing);
+    answer(launched, Answer::kGone, rank_text(gone) + how + missing);
   }
   waiting.clear();
 }
@@ -445,14 +591,6 @@ void Referee::dismiss_in(const ChannelKey& key) {
   if (members_[to].ended()) {
     dismiss(channel.sends, to, " without a recv for it");
   }
-}
-
-bool Referee::says_too_much(int rank) {
-  const bool too_much = evidence_.of[rank].size() >= kMostEvents;
-  if (too_much) {
-    hang_ = Hang{rank, "told the network of more than " + std::to_string(kMostEvents) + " things"};
-  }
-  return too_much;
 }
 
 // A rank that still runs, and rather one that the others wait for.
@@ -530,7 +668,7 @@ std::string Referee::circle() const {
 std::string Referee::activity(int rank) const {
   const auto& said = evidence_.of[rank];
   const auto last = std::find_if(said.rbegin(), said.rend(), [](const Seen& seen) {
-    return seen.home && seen.operation >= 0 && seen.place.phase != Phase::kCanary &&
+    return seen.home && seen.operation >= 0 &&
            (seen.kind == EventKind::kLaunch || seen.kind == EventKind::kWait ||
             seen.kind == EventKind::kDone);
   });
@@ -555,6 +693,7 @@ Evidence run_refereed(const World& world, ForkOptions options, const RefereedSce
       [&](RankContext& context) {
         // Not destroyed: handles and threads of the code under test may outlive the scenario.
         static std::shared_ptr<Client> client;
+        mailroom.enter(context.rank);
         client = std::make_shared<Client>(world, context.rank, mailroom.of(context.rank));
         scenario(*client, context);
         Place end = client->place();

@@ -6,8 +6,10 @@
 #include <memory>
 #include <memory_resource>
 #include <optional>
+#include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "ddp/ranks/fork_ranks.h"
@@ -26,6 +28,8 @@ namespace ddp {
 /// - A rank that waits for one that has ended is told so.
 /// - Ranks that wait for each other, or run without end: see hang().
 /// - A backward that stands still until the network is done: see World::hold and EventKind::kBlocked.
+/// - A rank may say anything, as code under test can write into its mailbox: what no client would have
+///   posted is refused, and ends that rank.
 class Referee : public Companion {
  public:
   /// `patience`: how long the ranks may say nothing; with kNoDeadline none of them hangs, however
@@ -35,6 +39,7 @@ class Referee : public Companion {
   void attend(const std::vector<pid_t>& processes) override;
   void rank_ended(int rank, bool finished) override;
   std::optional<Hang> hang() const override { return hang_; }
+  std::optional<Hang> refused() override { return std::exchange(refused_, std::nullopt); }
   std::string activity(int rank) const override;
 
   /// The evidence, once all ranks have ended.
@@ -65,8 +70,13 @@ class Referee : public Companion {
   struct Member {
     bool returned = false;
     bool failed = false;
+    bool refused = false;  // nothing more is taken of it
     bool ended() const { return returned || failed; }
+    Place place;
     bool in_backward = false;
+    bool touch_due = false;  // a buffer is to be touched on purpose, and that must be found
+    /// Where bytes of operations are that have not been delivered, by their beginning: their end.
+    std::map<std::int64_t, std::int64_t> arena;
     /// Where the first backward since finish() begins, among what it said.
     std::optional<std::size_t> backward;
     bool blocked = false;       // in backward, which has been found
@@ -74,13 +84,25 @@ class Referee : public Companion {
     std::map<std::int64_t, int> polls;
   };
 
+  static constexpr std::size_t kNotLaunched = SIZE_MAX;  // in Evidence::launches
+
   static std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
   bool turn();
   bool take(int rank);
-  at::Tensor keep(const at::Tensor& value) const;
-  bool says_too_much(int rank);
+  bool take_next(int rank);
+  void refuse(int rank, const std::string& reason);
+  void require_possible(int rank, const Event& event) const;
+  void require_possible_launch(int rank, const Event& launch) const;
+  void require_room(std::size_t bytes);
+  bool draws_touch(const Place& place);
+  void settle_touch(int rank, bool found);
+  void keep(int rank, Event event);
+  at::Tensor kept(const at::Tensor& value) const;
+  void act_on(int rank, const Seen& said);
+  void on_phase(int rank);
   void on_launch(int rank, const Seen& launch);
+  void on_done(int rank, const Seen& done);
   void on_wait(int rank, const Seen& wait);
   void on_poll(int rank, const Seen& poll);
   void match(Group& group);
@@ -92,6 +114,7 @@ class Referee : public Companion {
   void dismiss_in(const ChannelKey& key);
   void dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing);
 
+  bool has_launched(int rank, std::int64_t operation) const;
   bool some_in_backward() const;
   void lift_hold(int rank, std::int64_t operation, const std::string& how);
   void release();
@@ -120,10 +143,13 @@ class Referee : public Companion {
   std::vector<Group> groups_;
   std::map<ChannelKey, Channel> channels_;
   std::vector<Launched> owed_;  // complete, and not said so
+  std::size_t handed_in_ = 0;   // bytes of what is kept of this run
+  std::random_device chance_;   // no rank can know what it draws
   bool lifted_ = false;         // the hold
   Clock::time_point last_news_ = Clock::now();
   Standstill standstill_;
   std::optional<Hang> hang_;
+  std::optional<Hang> refused_;
 };
 
 }  // namespace ddp

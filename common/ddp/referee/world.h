@@ -65,6 +65,10 @@ struct World {
   /// complete until it is waited for, or asked so often that nothing else can be meant.
   bool slow = false;
   std::optional<Failure> failure = {};
+  /// Whether buffers in flight are touched on purpose, at moments that the referee draws, which the
+  /// ranks' AccessWatch must find: see Evidence::doubts. It lives until the scenario goes to
+  /// Phase::kCanary, the last of these moments.
+  bool touch_on_purpose = false;
   /// Which of the orders that a network allows this one has.
   Schedule schedule = {};
 };
