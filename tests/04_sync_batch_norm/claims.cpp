@@ -48,7 +48,7 @@ Finding modules_have_the_names(const Evidence& evidence) {
       return "";
     }
     return "rank " + std::to_string(rank) + ": a module's parameters and buffers are \"" +
-           said.detail + "\", expected \"" + std::string(call.substr(7)) + "\"";
+           shown(said.detail) + "\", expected \"" + std::string(call.substr(7)) + "\"";
   });
 }
 
@@ -113,7 +113,7 @@ Finding too_few_values_are_refused(const Evidence& evidence) {
     }
     return exception.starts_with("c10::Error")
                ? ""
-               : what + " should throw c10::Error; it threw: " + std::string(exception);
+               : what + " should throw c10::Error; it threw: " + shown(threw.detail);
   });
 }
 

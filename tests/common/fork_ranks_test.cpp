@@ -3,6 +3,7 @@
 #include "ddp/ranks/fork_ranks.h"
 
 #include <ATen/ATen.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +19,7 @@
 #include <fstream>
 #include <future>
 #include <iostream>
+#include <stdexcept>
 #include <thread>
 
 #include "common/checks.h"
@@ -24,6 +27,7 @@
 #include "common/temporary_folder.h"
 #include "ddp/launching/launch.h"
 #include "ddp/ranks/rank_output.h"
+#include "ddp/ranks/stage_library.h"
 
 namespace ddp {
 namespace {
@@ -197,6 +201,33 @@ TEST_F(ForkRanks, StubsAreToldFromErrorsAndLongTextsCut) {
 
   const RankReport lengthy = report_of([] { throw std::runtime_error(std::string(5 << 20, 'x')); });
   EXPECT_LE(lengthy.reason.size(), 1U << 20);
+}
+
+TEST_F(ForkRanks, WhatIsSecretIsWithheld) {
+  const RankReports reports =
+      fork_ranks({.world_size = 1, .withhold = true}, [](RankContext& rank) {
+        std::puts("the secret");
+        rank.send_to_parent("the secret");
+        throw std::runtime_error("the secret");
+      });
+  ASSERT_EQ(reports.culprit, 0);
+  EXPECT_EQ(reports.describe().find("the secret"), std::string::npos) << reports.describe();
+  EXPECT_TRUE(reports.ranks[0].messages.empty() && reports.ranks[0].log.empty());
+  expect_contains(reports.describe(), "threw an exception: its text is withheld");
+  expect_contains(reports.describe(), "at tests/common/fork_ranks_test.cpp:");
+}
+
+// The frames of a rank may name whatever file its code wants to know about.
+TEST_F(ForkRanks, OnlyFilesOfTheRunAreSearchedForPlaces) {
+  std::array<void*, 1> here{};
+  ASSERT_EQ(backtrace(here.data(), 1), 1);
+  std::array<char, 1024> buffer{};
+  const StackFrame frame = parse_stack_frame(std::string(describe_frame(here[0], buffer)));
+  EXPECT_TRUE(name_places({frame})[0].starts_with("tests/common/fork_ranks_test.cpp:"));
+  for (const auto& place : name_places({frame}, {.untrusted = true})) {
+    EXPECT_EQ(place.find("fork_ranks_test.cpp"), std::string::npos) << place;
+  }
+  EXPECT_TRUE(name_places({{stage_library("solutions", "01_naive_ddp"), "9000", "?"}}).empty());
 }
 
 TEST_F(ForkRanks, AFloodOfOutputEndsTheRankThatPrintsIt) {

@@ -161,7 +161,7 @@ Finding nothing_in_flight_is_touched(const Evidence& evidence) {
   return first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
     return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
            describe_operation(evidence.launch_of(rank, touch.operation)) +
-           " and the wait for it, when " + touch.detail;
+           " and the wait for it, when " + (settings().withhold ? "it was used" : touch.detail);
   });
 }
 

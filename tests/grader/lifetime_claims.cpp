@@ -69,7 +69,7 @@ Finding wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
                : "rank " + std::to_string(rank) + ": " + threw.text.substr(kMustFail.size()) +
                      (how.empty() ? " ended without an error"
                                   : " threw another exception than communication's c10::Error: " +
-                                        std::string(how));
+                                        shown(threw.detail));
   }
   const std::string_view exception = threw.detail;
   const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
@@ -82,13 +82,13 @@ Finding wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
   }
   if (!exception.starts_with("c10::Error")) {
     return what +
-           " threw another exception than c10::Error (TORCH_CHECK does): " + std::string(exception);
+           " threw another exception than c10::Error (TORCH_CHECK does): " + shown(threw.detail);
   }
   const auto said = exception.substr(0, exception.find("argument #"));  // libtorch counts its own
   for (const std::string& index : indices_in(threw.text)) {
     if (!has_number(said, index)) {
       return c10::str(what, " threw an error that does not name the index ", index, ": ",
-                      exception);
+                      shown(threw.detail));
     }
   }
   return "";
@@ -140,8 +140,9 @@ Finding destruction_ends_everything(const Evidence& evidence) {
             .at(&seen, "extra operation");
       }
       if (seen.kind == EventKind::kThrew) {
-        return Finding(who + seen.text +
-                       " threw an exception: are its hooks still there? It was: " + seen.detail)
+        return Finding(
+                   who + seen.text +
+                   " threw an exception: are its hooks still there? It was: " + shown(seen.detail))
             .at(&seen);
       }
     }

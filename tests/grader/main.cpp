@@ -2,6 +2,7 @@
 #include <getopt.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string_view>
 
 #include "ddp/ranks/fork_ranks.h"
 #include "ddp/ranks/stage_library.h"
@@ -52,6 +54,17 @@ struct CommandLine {
   std::vector<std::string> tests;  // run only these; empty: all
 };
 
+// Of a decimal line, of which no copy stays.
+std::uint64_t read_seed() {
+  std::uint64_t seed = 0;
+  char digit = 0;
+  while (read(STDIN_FILENO, &digit, 1) == 1 && digit >= '0' && digit <= '9') {
+    seed = seed * 10 + static_cast<std::uint64_t>(digit - '0');
+  }
+  digit = 0;
+  return seed;
+}
+
 CommandLine read_command_line(int argc, char** argv) {
   CommandLine line;
   Settings& chosen = settings();
@@ -65,7 +78,9 @@ CommandLine read_command_line(int argc, char** argv) {
       {"stage-library", required_argument, [&] { chosen.stage_library = optarg; }},
       {"records-fd", required_argument, [&] { line.records_fd = std::stoi(optarg); }},
       {"test", required_argument, [&] { line.tests.emplace_back(optarg); }},
-      {"seed", required_argument, [&] { chosen.seed = std::stoull(optarg); }},
+      {"seed",
+       required_argument,  // "-": it is a line of the standard input, which is in no argument
+       [&] { chosen.seed = optarg == std::string_view("-") ? read_seed() : std::stoull(optarg); }},
       {"device", required_argument, [&] { chosen.device = at::Device(optarg); }},
       {"deadline", required_argument,  // seconds that a group of ranks may take
        [&] { chosen.deadline = std::chrono::milliseconds(std::llround(std::stod(optarg) * 1e3)); }},
@@ -76,6 +91,7 @@ CommandLine read_command_line(int argc, char** argv) {
       {"many-orders", no_argument, [&] { chosen.many_orders = true; }},
       {"brief", no_argument, [&] { chosen.brief = true; }},
       {"untrusted", no_argument, [&] { chosen.untrusted = true; }},
+      {"withhold", no_argument, [&] { chosen.withhold = true; }},
       {"debug", required_argument, [&] { chosen.debug.folder = optarg; }},
       {"debug-scenario", required_argument, [&] { chosen.debug.scenario = optarg; }},
       {"debug-rank", required_argument, [&] { chosen.debug.rank = std::stoi(optarg); }}};

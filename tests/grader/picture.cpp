@@ -60,8 +60,8 @@ const std::string& line_of(const Seen& launch) {
   if (is_new) {
     std::ostringstream offset;
     offset << std::hex << launch.caller;
-    const auto places =
-        name_places(std::vector<StackFrame>{{settings().stage_library, offset.str(), "?"}});
+    const auto places = name_places(
+        std::vector<StackFrame>{{settings().stage_library, offset.str(), "?"}}, options_of_ranks());
     found->second = places.empty() ? "" : places.front();
   }
   return found->second;

@@ -37,11 +37,10 @@ void run_ranks(const MakeBackend& make_backend, const Report& report) {
   if (!settings().device.is_cpu()) {
     GTEST_SKIP() << "a report on CPU tensors only";
   }
-  ForkOptions options;
-  options.deadline = settings().deadline;
   const MachineShare share(MachineShare::Mode::kAlone);
-  const RankReports reports = fork_ranks(
-      options, [&](const RankContext& context) { run_rank(context, make_backend, report); });
+  const RankReports reports = fork_ranks(options_of_ranks(), [&](const RankContext& context) {
+    run_rank(context, make_backend, report);
+  });
   pass_prints_on("the report in real time", reports);
   for (const RankReport& rank : reports.ranks) {
     for (const std::string& measured : rank.messages) {

@@ -98,15 +98,13 @@ void run_scenario(const Scenario& scenario, Client& client, RankContext& context
 }
 
 void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& runs) {
-  ForkOptions options;
-  options.deadline = settings().deadline;
   const MachineShare share(MachineShare::Mode::kBesideOthers);
   World world = scenario.world;
   world.hold = world.hold && !backward_waits();
   world.schedule = schedule;
   world.touch_on_purpose = true;
   runs.push_back({schedule,
-                  run_refereed(world, options,
+                  run_refereed(world, options_of_ranks(),
                                [&](Client& client, RankContext& context) {
                                  run_scenario(scenario, client, context);
                                }),

@@ -18,6 +18,17 @@ Settings& settings() {
   return chosen;
 }
 
+ForkOptions options_of_ranks() {
+  return {.deadline = settings().deadline,
+          .stage_library = settings().stage_library,
+          .untrusted = settings().untrusted,
+          .withhold = settings().withhold};
+}
+
+std::string shown(const std::string& text) {
+  return settings().withhold ? text.substr(0, text.find(": ")) + " (the rest is withheld)" : text;
+}
+
 void load_stage_under_test() {
   if (settings().untrusted) {
     confine(settings().stage_library);

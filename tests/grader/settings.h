@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "ddp/ranks/fork_ranks.h"
 #include "ddp/referee/world.h"
 
 namespace ddp::testing {
@@ -18,6 +19,8 @@ struct Settings {
   std::string stage_library;
   /// Whether the stage is somebody else's: it is confined, see ddp/ranks/confine.h.
   bool untrusted = false;
+  /// Whether the caller keeps the tests or the seed secret, so that no text of the stage's is passed on.
+  bool withhold = false;
   /// Different in every run unless given; all random numbers of the tests derive from it.
   std::uint64_t seed = 0;
   /// The only order of events that scenarios are run in; none: some, see grader/runs.h.
@@ -46,6 +49,12 @@ struct Settings {
 
 /// The settings of this process; written once, when the program starts.
 Settings& settings();
+
+/// How the ranks that load the stage under test are forked.
+ForkOptions options_of_ranks();
+
+/// What may be shown of a text that the stage has a part in: all of it, or what comes before the colon.
+std::string shown(const std::string& text);
 
 /// Makes the stage under test callable in this rank, which is confined first if it is not trusted.
 void load_stage_under_test();

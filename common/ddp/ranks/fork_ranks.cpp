@@ -118,6 +118,7 @@ class Supervisor {
     const FileDescriptor log_end = open_pipe(child.log, rank);
     const FileDescriptor report_end = open_pipe(child.report, rank);
     child.result.rank = rank;
+    child.withhold = options_.withhold;
     child.token = std::move(token);
 
     const pid_t parent = getpid();
@@ -256,7 +257,7 @@ class Supervisor {
     for (Child& child : children_) {
       child.result.activity = companion_ ? companion_->activity(child.result.rank) : "";
       child.result.log = child.text.str();
-      child.result.stack = name_places(child.stack);
+      child.result.stack = name_places(child.stack, options_);
       all.ranks.push_back(std::move(child.result));
     }
     return all;

@@ -41,6 +41,14 @@ struct ForkOptions {
   int threads_per_rank = 1;
   /// Whether the ranks' output is passed through instead of collected.
   bool show_output = false;
+  /// The library that ranks load, whose code's places reports name, beside those of what this process has
+  /// loaded itself.
+  std::string stage_library = {};
+  /// Whether nobody trusts that library: then no other file is searched for places.
+  bool untrusted = false;
+  /// Whether what the ranks' code says must stay in the dark, as it may have read what is secret: what it
+  /// prints, and the texts of its exceptions.
+  bool withhold = false;
 };
 
 /// How a rank ended.

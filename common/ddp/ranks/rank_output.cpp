@@ -1,6 +1,7 @@
 #include "ddp/ranks/rank_output.h"
 
 #include <c10/util/Type.h>
+#include <link.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +41,18 @@ std::string without_parameters(const std::string& function) {
     }
   }
   return function.substr(0, end);
+}
+
+// Whether the loader of this process has loaded it.
+bool is_loaded(const std::string& module) {
+  const auto is_it = [](dl_phdr_info* info, std::size_t, void* name) {
+    return *static_cast<const std::string*>(name) == info->dlpi_name ? 1 : 0;
+  };
+  return dl_iterate_phdr(is_it, const_cast<std::string*>(&module)) != 0;
+}
+
+bool may_look_up(const StackFrame& frame, const ForkOptions& options) {
+  return frame.module == options.stage_library || (!options.untrusted && is_loaded(frame.module));
 }
 
 // The function and place of an address, from the debug information, then those of its inlined
@@ -169,7 +182,8 @@ StackFrame parse_stack_frame(const std::string& text) {
           text.substr(symbol + 1)};
 }
 
-std::vector<std::string> name_places(const std::vector<StackFrame>& stack) {
+std::vector<std::string> name_places(const std::vector<StackFrame>& stack,
+                                     const ForkOptions& options) {
   const bool in_stage = std::any_of(stack.begin(), stack.end(), from_stage);
   std::vector<std::string> named;
   std::string called;  // by the next frame that is named
@@ -178,11 +192,11 @@ std::vector<std::string> name_places(const std::vector<StackFrame>& stack) {
       called = operator_of(frame);
       continue;
     }
-    auto places = look_up(frame);
-    if (places.empty() && frame.symbol != "?") {
+    auto places = may_look_up(frame, options) ? look_up(frame) : std::vector<std::string>();
+    if (places.empty() && frame.symbol != "?" && !options.withhold) {
       places.push_back(folded(c10::demangle(frame.symbol.c_str())));
     }
-    if (!places.empty() && !called.empty()) {
+    if (!places.empty() && !called.empty() && !options.withhold) {
       places[0].append(", which called ").append(called);
     }
     called.clear();
@@ -220,13 +234,14 @@ namespace {
 constexpr std::size_t kMessagesKept = 1'000;
 // Several stacks; each frame may cost a look at debug information.
 constexpr std::size_t kFramesKept = 200;
+constexpr const char* kWithheld = "its text is withheld: this run's tests or seed are secret";
 
 void take_frames(Child& child) {
   while (auto frame = child.frames.next()) {
     RankReport& result = child.result;
     switch (frame->kind) {
       case FrameKind::kMessage:
-        if (result.messages.size() < kMessagesKept) {
+        if (result.messages.size() < kMessagesKept && !child.withhold) {
           result.messages.push_back(std::move(frame->text));
         }
         break;
@@ -244,7 +259,7 @@ void take_frames(Child& child) {
         result.outcome =
             frame->kind == FrameKind::kPeerGone ? RankOutcome::kStopped : RankOutcome::kThrew;
         result.not_implemented = frame->kind == FrameKind::kNotImplemented;
-        result.reason = std::move(frame->text);
+        result.reason = child.withhold ? kWithheld : std::move(frame->text);
         child.reported = true;
         break;
     }
@@ -255,7 +270,7 @@ void take_frames(Child& child) {
 
 void take_output(Child& child) {
   drain(child.log, [&](std::string_view text) {
-    child.text.append(text);
+    child.text.append(child.withhold ? "" : text);
     child.printed += text.size();
   });
   drain(child.report, [&](std::string_view bytes) {

@@ -60,8 +60,9 @@ StackFrame parse_stack_frame(const std::string& text);
 /// The frames in readable form, "assignments/01_naive_ddp/naive_ddp.cpp:42 in ddp::make_naive_ddp":
 /// those of the stage's library if there are any, else those of the lab's own code; at most four,
 /// innermost first. A place that called one of libtorch's operators ends with ", which called
-/// aten::view".
-std::vector<std::string> name_places(const std::vector<StackFrame>& stack);
+/// aten::view". A rank may claim any frame: only files that `options` allow are looked at.
+std::vector<std::string> name_places(const std::vector<StackFrame>& stack,
+                                     const ForkOptions& options = {});
 
 /// The same for return addresses in this process.
 std::vector<std::string> name_places(std::span<void* const> addresses);
@@ -76,6 +77,7 @@ struct Child {
   FileDescriptor log;
   FileDescriptor report;
   std::string token;
+  bool withhold = false;  // see ForkOptions
   BoundedText text;
   std::uint64_t printed = 0;  // bytes
   FrameReader frames;

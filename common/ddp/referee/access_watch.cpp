@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <unordered_map>
 #include <vector>
@@ -16,8 +17,9 @@ namespace ddp {
 
 namespace {
 
-// A callback is a plain function, so the listener must be global.
-AccessListener* watcher = nullptr;
+// A callback is a plain function, so the listener must be global. Any thread may run operators when it
+// begins or ends.
+std::atomic<AccessListener*> watcher{nullptr};
 
 // True if the operator only looks at the tensor's shape and dtype, or makes a view of it.
 bool touches_no_memory(const c10::FunctionSchema& schema, const c10::Argument& argument) {
@@ -52,7 +54,8 @@ const std::vector<Access>* accesses_of(const at::RecordFunction& call) {
 }
 
 std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
-  const std::vector<Access>* accesses = watcher != nullptr ? accesses_of(call) : nullptr;
+  AccessListener* const listener = watcher;
+  const std::vector<Access>* accesses = listener != nullptr ? accesses_of(call) : nullptr;
   if (accesses == nullptr) {
     return nullptr;
   }
@@ -63,10 +66,10 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call)
     }
     const bool writes = (*accesses)[i] == Access::kWrite;
     if (inputs[i].isTensor()) {
-      watcher->note_access(inputs[i].toTensor(), writes, call.name());
+      listener->note_access(inputs[i].toTensor(), writes, call.name());
     } else if (inputs[i].isTensorList()) {
       for (const at::Tensor& tensor : inputs[i].toTensorVector()) {
-        watcher->note_access(tensor, writes, call.name());
+        listener->note_access(tensor, writes, call.name());
       }
     }
   }
@@ -76,8 +79,7 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call)
 }  // namespace
 
 AccessWatch::AccessWatch(AccessListener& listener) {
-  TORCH_CHECK(watcher == nullptr, "one AccessWatch at a time");
-  watcher = &listener;
+  TORCH_CHECK(watcher.exchange(&listener) == nullptr, "one AccessWatch at a time");
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(on_operator)
                                       .needsInputs(true)
                                       .scopes({at::RecordScope::FUNCTION}));

@@ -10,6 +10,8 @@
 #include <thread>
 #include <type_traits>
 
+#include "ddp/ranks/confine.h"
+
 namespace ddp {
 
 namespace {
@@ -240,11 +242,6 @@ void Mailbox::give(std::int64_t operation, Answer answer, std::string_view refus
 
 void require_of_client(bool holds, const char* what) {
   TORCH_CHECK(holds, "its mailbox holds what no client posts: ", what);
-}
-
-void seal_memory(const void* begin, std::size_t bytes) {
-  constexpr int kMemorySeal = 462;  // on every architecture; headers may be older
-  syscall(kMemorySeal, begin, bytes, 0);
 }
 
 constexpr std::size_t in_whole_pages(std::size_t bytes) {

@@ -82,10 +82,6 @@ class Mailbox {
 /// Whatever the machine's pages are, these are whole ones.
 constexpr std::size_t kWholePages = 1 << 16;
 
-/// No code of this process can change these pages again, or what they may be used for. Linux 6.10 and
-/// newer; elsewhere nothing happens.
-void seal_memory(const void* begin, std::size_t bytes);
-
 /// Throws c10::Error if `holds` is false: a rank's mailbox says `what` as no client would.
 void require_of_client(bool holds, const char* what);
 

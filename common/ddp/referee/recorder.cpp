@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "ddp/ranks/confine.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/standstill.h"
 
