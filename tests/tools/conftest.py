@@ -41,7 +41,7 @@ if "--list" in sys.argv:
 options = [argument[2:].split("=", 1) for argument in sys.argv[1:] if "=" in argument]
 flags = dict(options)
 fd = int(flags["records-fd"])
-seed, device = int(flags["seed"]), flags["device"]
+seed, device = int(sys.stdin.readline()), flags["device"]
 
 def write(text):
     os.write(fd, text.encode())

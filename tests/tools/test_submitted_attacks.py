@@ -146,7 +146,8 @@ ATTACKS = {
           assign_buckets(p, 1); return nullptr;
         }
         }""", "no ready answer is here|died"),
-    "the plan, by its header": (BEGINNING + '#include "ddp/plans/bucket_plan.h"', "not found|No such file|[Pp]ermission"),
+    "the plan, by its header": (BEGINNING + '#include "ddp/plans/bucket_plan.h"',
+                                "not found|No such file|[Pp]ermission"),
 }  # fmt: skip
 PLAIN = ("a marker in a raw string", "an included secret", "a dependent library", "a walk to a baseline")
 # What a stage without namespaces can still tell, and a compiler: whether a file is there.

@@ -30,7 +30,7 @@ from tools.grading import stages
 from tools.grading.compiling.building import Builder, Watch
 from tools.grading.running import minimum_activity, test_lists
 from tools.grading.running.processes import BoundedText, GuardedProcess
-from tools.grading.running.runner import MEMORY, RunOptions, run_stage
+from tools.grading.running.runner import MEMORY, RunOptions, inputs_seed, run_stage
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Terminal, ending_of
@@ -141,7 +141,7 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     about += " There: next, step, up, continue, backtrace, info locals; quit ends."
     terminal.print(fold(about, terminal.width))
     command = ["/usr/bin/env", *(f"{name}={value}" for name, value in MEMORY.items()), str(builder.program(stage))]
-    command += [f"--stage-library={library}", f"--test={test.name}", f"--seed={options.seed}"]
+    command += [f"--stage-library={library}", f"--test={test.name}", f"--seed={inputs_seed(options.seed, stage)}"]
     command += [f"--device={options.device}", f"--debug-scenario={scenario}", f"--debug-rank={options.rank}"]
     return Target(stage.sources(options.impl), library, command)
 

@@ -4,8 +4,9 @@ What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "more", "file", "line"}, ...]
   --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
-  [--minimum-activity=PATH] [--machine=PATH] [--untrusted] [--schedule=N] [--many-orders] [--brief]
-            runs its tests and writes a JSON object per line to file descriptor N:
+  [--minimum-activity=PATH] [--machine=PATH] [--untrusted] [--withhold] [--schedule=N] [--many-orders] [--brief]
+            runs its tests (--seed=-: that of a line of its standard input), and writes a JSON object per line to file
+            descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "seconds": 0.12,
                "status": "passed|failed|not_judged|todo|skipped",
@@ -21,6 +22,8 @@ What a test program build/bin/tests_<stage> understands:
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -34,9 +37,11 @@ from tools.grading.running.waiting_clock import Silence
 from tools.grading.sandbox.sandbox import Sandbox
 from tools.grading.scoring import deductions
 from tools.grading.scoring.results import StageReport, TestResult
+from tools.grading.stages import Stage
 
 # A last resort: the program has its own deadlines for everything a rank does.
 SILENCE_S = 120.0
+SLOW = 50_000  # rounds: 20 ms, and half a year to try all seeds of nine digits
 TICK_S = 0.2  # how soon a Ctrl-C is noticed
 MAX_OUTPUT = 1 << 20
 # glibc: fills freed memory with the byte 01 and fresh memory with FE, and keeps no freed blocks unfilled (tcache). So a
@@ -75,7 +80,8 @@ def run_stage(
         result.partial = options.partial
     records = Records(report.results, on_change)
     output = BoundedText(MAX_OUTPUT)
-    process = GuardedProcess(_command(program, library, report, options), records=True)
+    given = f"{inputs_seed(options.seed, report.stage)}\n".encode()
+    process = GuardedProcess(_command(program, library, report, options), records=True, given=given)
     process.append(f"--records-fd={process.records_fd}", *_arguments(report, options))
     hung = False
     try:
@@ -103,6 +109,14 @@ def run_stage(
     report.activity, report.questions = records.activity, records.questions
 
 
+@functools.cache
+def inputs_seed(seed: int, stage: Stage) -> int:
+    """What a stage's inputs are drawn from: who reads it in a rank's memory learns neither the seed nor another
+    stage's."""
+    digest = hashlib.pbkdf2_hmac("sha256", str(seed).encode(), stage.name.encode(), SLOW)
+    return int.from_bytes(digest[:8]) >> 2
+
+
 def _command(program: Path, library: Path, report: StageReport, options: RunOptions) -> list[str]:
     environment = {**MEMORY, **options.environment}
     if not options.sandbox:
@@ -123,7 +137,7 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     schedule = [] if options.schedule is None else [f"--schedule={options.schedule}"]
     orders = ["--many-orders"] if options.many_orders else []
     brief = [*["--brief"] * options.brief, *["--withhold"] * options.withhold]
-    always = [*tests, f"--seed={options.seed}", f"--device={options.device}"]
+    always = [*tests, "--seed=-", f"--device={options.device}"]
     return [*always, *deadline, *activity, *machine, *untrusted, *schedule, *orders, *brief]
 
 
