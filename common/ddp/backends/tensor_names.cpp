@@ -29,10 +29,10 @@ Extent extent_of(const at::Tensor& tensor) {
   return {begin, begin + (last + 1) * tensor.element_size()};
 }
 
+bool overlap(const Extent& a, const Extent& b) { return a.begin < b.end && b.begin < a.end; }
+
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  const auto [a_begin, a_end] = extent_of(a);
-  const auto [b_begin, b_end] = extent_of(b);
-  return a_begin < b_end && b_begin < a_end;
+  return overlap(extent_of(a), extent_of(b));
 }
 
 void copy_to_host(const at::Tensor& dense, char* bytes) {
@@ -61,27 +61,39 @@ std::string describe_tensor(const at::Tensor& tensor) {
 }
 
 void TensorNames::add(const std::vector<NamedTensor>& tensors) {
+  const std::lock_guard lock(mutex_);
   named_.insert(named_.end(), tensors.begin(), tensors.end());
+}
+
+void TensorNames::look_at_gradients() const {
+  const std::lock_guard lock(mutex_);
+  gradients_.clear();
+  for (const NamedTensor& entry : named_) {
+    gradients_.push_back(extent_of(entry.tensor.grad()));
+  }
 }
 
 // The names of the parameters whose gradients share memory with `tensor`; for a tied weight, its
 // first name.
 std::vector<std::string> TensorNames::gradients_in(const at::Tensor& tensor) const {
   std::vector<std::string> names;
-  std::vector<at::Tensor> found;
-  for (const NamedTensor& entry : named_) {
-    const at::Tensor& gradient = entry.tensor.grad();
+  std::vector<Extent> found;
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
     const bool tied = std::ranges::any_of(
-        found, [&](const at::Tensor& earlier) { return overlap(earlier, gradient); });
-    if (overlap(tensor, gradient) && !tied) {
-      names.push_back(entry.name);
-      found.push_back(gradient);
+        found, [&](const Extent& earlier) { return overlap(earlier, gradients_[i]); });
+    if (overlap(extent_of(tensor), gradients_[i]) && !tied) {
+      names.push_back(named_[i].name);
+      found.push_back(gradients_[i]);
     }
   }
   return names;
 }
 
-std::string TensorNames::of(const at::Tensor& tensor) const {
+std::string TensorNames::of(const at::Tensor& tensor, bool look) const {
+  if (look) {
+    look_at_gradients();
+  }
+  const std::lock_guard lock(mutex_);
   for (const NamedTensor& entry : named_) {
     if (overlap(tensor, entry.tensor)) {
       return entry.name;

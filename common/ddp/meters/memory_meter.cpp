@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -107,7 +108,7 @@ class CountingAllocator : public c10::Allocator {
 
 }  // namespace
 
-MemoryMeter::MemoryMeter() { CountingAllocator::instance().install(); }
+MemoryMeter::MemoryMeter() : heap_before_(heap_bytes()) { CountingAllocator::instance().install(); }
 
 MemoryMeter::~MemoryMeter() { CountingAllocator::instance().uninstall(); }
 
@@ -123,6 +124,10 @@ MemoryMeter::Sizes MemoryMeter::live_sizes() const {
 
 MemoryMeter::Sizes MemoryMeter::peak_sizes() const {
   return CountingAllocator::instance().counts().peak_sizes;
+}
+
+std::int64_t MemoryMeter::other_bytes() const {
+  return std::max<std::int64_t>(heap_bytes() - heap_before_ - live_bytes(), 0);
 }
 
 std::int64_t MemoryMeter::allocations() const {

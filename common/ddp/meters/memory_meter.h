@@ -12,8 +12,8 @@ namespace ddp {
 /// destroyed while another thread allocates. An operator turns a number (the 3 in t.div_(3)) into a
 /// temporary tensor, too: 8 bytes.
 ///
-/// Not counted: memory that is not from libtorch's CPU allocator, such as a std::vector, memory
-/// behind at::from_blob() (the graded group's own copies are made that way) or on other devices;
+/// Not counted, but see other_bytes(): memory that is not from libtorch's CPU allocator, such as a
+/// std::vector, memory behind at::from_blob() (the graded group's own copies are made that way) or on other devices;
 /// and a tensor from before that is resized (a storage keeps its allocator).
 class MemoryMeter {
  public:
@@ -35,8 +35,15 @@ class MemoryMeter {
   Sizes live_sizes() const;
   Sizes peak_sizes() const;
 
+  /// Bytes of malloc since construction that are not these tensors': of a std::vector, say. 0 under
+  /// AddressSanitizer. Memory that a program maps itself is nobody's.
+  std::int64_t other_bytes() const;
+
   /// Number of allocations so far; empty tensors need none.
   std::int64_t allocations() const;
+
+ private:
+  std::int64_t heap_before_;
 };
 
 /// Bytes that this process has allocated by malloc, so by new and by CPU tensors, and not freed. 0

@@ -122,6 +122,9 @@ Client::Client(World world, int rank, Mailbox mailbox)
 Client::~Client() = default;
 
 void Client::look_at_buffers() {
+  if (is_home()) {
+    names_.look_at_gradients();
+  }
   WorkList works;
   {
     const std::lock_guard lock(flight_mutex_);
@@ -138,7 +141,7 @@ WorkPtr Client::start(Operation operation, Event launch) {
   std::vector<std::string> names;
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
     for (const at::Tensor& tensor : *tensors) {
-      names.push_back(names_.of(tensor));
+      names.push_back(name_of(tensor));
     }
   }
   launch.operation = number_operation();

@@ -39,7 +39,7 @@ class Client : public Recorder, public AccessListener, public std::enable_shared
   void name(const std::vector<NamedTensor>& tensors) { names_.add(tensors); }
 
   /// As messages name it: "buffer 4".
-  std::string name_of(const at::Tensor& tensor) const { return names_.of(tensor); }
+  std::string name_of(const at::Tensor& tensor) const { return names_.of(tensor, is_home()); }
 
   /// Looks whether a buffer in flight has changed. Operations of ATen are noticed without it.
   void look_at_buffers();
