@@ -18,7 +18,7 @@ import pytest
 from tests.lab.marks import builds
 from tests.tools.conftest import processes_in
 from tools.checking.context import Context
-from tools.course import grade_submission
+from tools.course import grade_submission, hidden
 from tools.grading.running.test_lists import tests_of
 from tools.grading.sandbox import sandbox
 from tools.grading.scoring.results import Report
@@ -163,15 +163,33 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def graded(code: str, folder: Path) -> Report:
+@pytest.fixture
+def place(folder: Path, context: Context, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where one stage is graded by one test, with a folder for what is temporary."""
+    context.provide_activity(named(STAGE))
+    monkeypatch.setattr(grade_submission, "all_stages", lambda: (named(STAGE),))
+    monkeypatch.setattr(grade_submission, "TestLists", mock.Mock(return_value=mock.Mock(of=lambda program: [TESTED])))
+    (folder / "tmp").mkdir(mode=0o755)
+    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    return folder
+
+
+def graded(code: str, folder: Path, *options: str) -> tuple[Report, str]:
+    """And what is written of it."""
     places = {"solution": SOLUTION, "secret": folder / "secret.h", "library": LIBRARY,
               "object": f"CMakeFiles/solutions_{STAGE}.dir/{SOLUTION.relative_to(ROOT)}.o"}  # fmt: skip
     (folder / "secret.h").write_text(SECRET)
     (folder / "submission").mkdir()
     (folder / "submission/bucketed_ddp.cpp").write_text(Template(code).safe_substitute(places))
     (folder / "out").mkdir()
-    options = [str(folder / "submission"), f"--out={folder}/out/results.json", f"--seed={SEED}"]
-    return grade_submission.run(grade_submission.parse_arguments(options))
+    given = [str(folder / "submission"), f"--out={folder}/out/results.json", *options]
+    report = grade_submission.run(grade_submission.parse_arguments(given))
+    return report, "".join(path.read_text() for path in sorted((folder / "out").iterdir()))
+
+
+def failures_of(report: Report) -> str:
+    return "\n".join(text for result in report.results for text in result.failures)
 
 
 @pytest.mark.parametrize("jail", ["jail", "Landlock alone"])
@@ -179,26 +197,29 @@ def graded(code: str, folder: Path) -> Report:
     "name", [pytest.param(name, marks=[] if name in PLAIN else [pytest.mark.slow]) for name in ATTACKS | JAILED]
 )
 def test_it_gains_nothing_and_reads_nothing(
-    name: str, jail: str, folder: Path, context: Context, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    name: str, jail: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     if jail != "jail":
         if name in JAILED:
             pytest.skip("without namespaces it is told")
         monkeypatch.setattr(sandbox, "_with_namespaces", lambda program: sandbox.Sandbox())
-    context.provide_activity(named(STAGE))
-    monkeypatch.setattr(grade_submission, "all_stages", lambda: (named(STAGE),))
-    monkeypatch.setattr(grade_submission, "TestLists", mock.Mock(return_value=mock.Mock(of=lambda program: [TESTED])))
-    temporary = folder / "tmp"
-    temporary.mkdir(mode=0o755)
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     code, says = (ATTACKS | JAILED)[name]
-    report = graded(code, folder)
-    said = "".join(path.read_text() for path in sorted((folder / "out").iterdir())) + capsys.readouterr().out
-    failures = "\n".join(text for result in report.results for text in result.failures)
+    report, written = graded(code, place, f"--seed={SEED}")
+    said = (written + capsys.readouterr().out).replace("#error kept_from_students", "")
     assert report.sums.score == 0
-    assert re.search(says, failures), failures
-    printed = said.replace("#error kept_from_students", "")
+    assert re.search(says, failures_of(report)), failures_of(report)
     for secret in ("918273645", "BucketedDdp::", f"seed={SEED}", "\033[2J"):
-        assert secret not in printed, name
-    assert list(temporary.iterdir()) == [] and processes_in(folder) == []
+        assert secret not in said
+    assert list((place / "tmp").iterdir()) == [] and processes_in(place) == []
+
+
+def test_what_ranks_say_is_withheld_where_the_seed_is_secret(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(hidden, "seed", lambda: SEED)
+    code = "#include <cstdio>\n" + SAYS + 'std::string ddp::said() { std::puts("rank_printed"); return "rank_threw"; }'
+    report, written = graded(code, place)
+    said = written + capsys.readouterr().out
+    assert "threw an exception: its text is withheld" in failures_of(report)
+    assert "bucketed_ddp.cpp:8" in failures_of(report), "the place is said"
+    assert not re.search(f"rank_printed|rank_threw|{SEED}", said)
