@@ -114,13 +114,13 @@ def given() -> str:
 
 
 def test_has_what_a_student_needs(lab: Path) -> None:
-    wanted = [".github/workflows/classroom.yml", ".gitlab-ci.yml", "AGENTS.md"]
+    wanted = [".github/workflows/grade.yml", ".gitlab-ci.yml", "AGENTS.md"]
     for stage in stages.all_stages():
         sources = [path.name for path in stage.sources("assignments")]
         wanted += [f"assignments/{stage.name}/{name}" for name in ("README.md", "stage.json", *sources)]
         wanted += [f"tests/{stage.name}/minimum_activity.json", f"writeup/answers/{stage.name}.typ"]
     assert {*wanted} <= {*release.files_of(lab)}
-    assert [path.name for path in (lab / ".github/workflows").iterdir()] == ["classroom.yml"]
+    assert [path.name for path in (lab / ".github/workflows").iterdir()] == ["grade.yml"]
     there = {path.name for path in (lab / "tests").iterdir()}
     assert there == {*(stage.name for stage in stages.all_stages()), "README.md", "grader", "several_machines"}
 

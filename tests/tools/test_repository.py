@@ -133,7 +133,7 @@ def test_the_container_has_all_packages_that_setup_would_miss() -> None:
 SCHEMAS = {
     ".github/workflows/check.yml": "vendor.github-workflows",
     ".github/workflows/site.yml": "vendor.github-workflows",
-    "students/.github/workflows/classroom.yml": "vendor.github-workflows",
+    "students/.github/workflows/grade.yml": "vendor.github-workflows",
     "students/.gitlab-ci.yml": "vendor.gitlab-ci",
     "CITATION.cff": "vendor.citation-file-format",
 }

@@ -1,14 +1,13 @@
 """Says on the page of a CI's job what results.json holds: a line for each stage, and what did not pass.
 
-Where GitHub runs it, the page is the file that GITHUB_STEP_SUMMARY names, and `result` in GITHUB_OUTPUT is what GitHub
-Classroom's reporter reads; elsewhere the page is printed. It uses no template, since the system's Python runs it, with
-the standard library alone. Exit code: 0 if there are results, whatever they are; 3 if not.
+Where GitHub runs it, the page is the file that GITHUB_STEP_SUMMARY names; elsewhere it is printed. It uses no template,
+since the system's Python runs it, with the standard library alone. Exit code: 0 if there are results, whatever they
+are; 3 if not.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import html
 import json
 import os
@@ -23,7 +22,6 @@ from tools.grading.terminal import ending_of
 from tools.setup.toolchain import LabError
 
 LONGEST = 2000  # characters of what a test says; a page may have a megabyte
-LONGEST_MESSAGE = 200  # of what the reporter prints: all tests together have to fit into a variable
 SHOWN = 10
 JUDGES = {"CMakeLists.txt", "Makefile", "cmake", "common", "requirements.txt", "tests", "tools"}
 WHY = {"todo": "not written yet", "not_run": "did not come to its turn", "not_judged": "not judged"}
@@ -35,16 +33,12 @@ def write() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tools.grading.sandbox.job_page", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("results", type=Path, help="results.json of make test or of grade_submission")
-    tests = load(parser.parse_args().results)
-    edited = edited_judges()
-    text = page(tests, edited)
+    text = page(load(parser.parse_args().results), edited_judges())
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        _append(summary, text)
+        with open(summary, "a", encoding="utf-8") as there:
+            there.write(text)
     else:
         print(text)
-    if output := os.environ.get("GITHUB_OUTPUT"):
-        encoded = base64.b64encode(json.dumps(for_classroom(tests, edited)).encode()).decode()
-        _append(output, f"result={encoded}\n")
     return 0
 
 
@@ -124,38 +118,6 @@ def _why(test: Test) -> str:
 def _details(test: Test) -> str:
     said = html.escape(test["output"][:LONGEST].strip())
     return f"<details><summary>{html.escape(test['name'])}: {_why(test)}</summary>\n<pre>{said}</pre></details>\n"
-
-
-def for_classroom(tests: list[Test], edited: list[str]) -> dict[str, Any]:
-    """What its graders report: https://github.com/classroom-resources/autograding-grading-reporter"""
-    tests = [test for test in tests if not _is_beyond(test)]  # there is one sum only
-    most = sum(test["max_score"] for test in tests)
-    if edited:
-        message = f"the lab's own files were edited: {', '.join(edited[:SHOWN])}"
-        judged = [_reported("this repository's copy of the lab", "error", 0, message)]
-    else:
-        judged = [
-            _reported(test["name"], "pass" if test["status"] == "passed" else "fail", test["score"], _message(test))
-            for test in tests if _counts(test) and _is_seen(test)
-        ]  # fmt: skip
-        if later := [test for test in tests if not _is_seen(test)]:
-            judged.append(_reported("tests that the course shows later", "pass", sum(t["score"] for t in later), ""))
-    worst = next((status for status in ("error", "fail") if any(each["status"] == status for each in judged)), "pass")
-    return {"version": 1, "status": worst, "max_score": most, "tests": judged}
-
-
-def _message(test: Test) -> str:
-    first = test["output"].strip().partition("\n")[0][:LONGEST_MESSAGE]
-    return "" if test["status"] == "passed" else f"{_why(test)}: {first}"
-
-
-def _reported(name: str, status: str, score: float, message: str) -> dict[str, Any]:
-    return {"name": name, "status": status, "score": score, "message": message}
-
-
-def _append(file: str, text: str) -> None:
-    with open(file, "a", encoding="utf-8") as there:
-        there.write(text)
 
 
 if __name__ == "__main__":
