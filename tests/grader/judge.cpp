@@ -17,12 +17,6 @@
 
 namespace ddp::testing {
 
-namespace {
-
-constexpr const char* kTold = "edge case: ";
-
-}  // namespace
-
 EdgeCases edge_cases_of(const World& world) {
   EdgeCases edge_cases;
   if (world.ranks == 1) {
@@ -38,15 +32,15 @@ EdgeCases edge_cases_of(const World& world) {
 }
 
 void tell_edge_case(Client& client, const std::string& edge_case) {
-  client.fact(kTold + edge_case, 1);
+  client.fact(kToldEdgeCase + edge_case, 1);
 }
 
 EdgeCases told_edge_cases(const Evidence& evidence) {
   EdgeCases edge_cases;
   for (const SeenList& said : evidence.of) {
     for (const Seen& seen : said) {
-      if (seen.kind == EventKind::kFact && seen.text.starts_with(kTold)) {
-        edge_cases.insert(seen.text.substr(std::strlen(kTold)));
+      if (seen.kind == EventKind::kFact && seen.text.starts_with(kToldEdgeCase)) {
+        edge_cases.insert(seen.text.substr(std::strlen(kToldEdgeCase)));
       }
     }
   }

@@ -11,13 +11,17 @@
 
 namespace ddp::testing {
 
+/// In the parent: edge cases that a rank has told, and those of a solution have not, are told no more.
+void keep_known_edge_cases(Evidence& evidence, const std::string& scenario);
+
 /// If all ranks seem to have finished, and one of them did less than its scenario is known to do
 /// (settings().minimum_activity), or the referee doubts what it said, that rank has failed: see
 /// evidence.reports.
 void require_activity(Evidence& evidence, const std::string& scenario);
 
 /// By finished scenario, of each rank: how many phases, values and exceptions it has told of, as JSON:
-/// {"three layers, three steps": [57, 57]}. No correct solution changes it.
+/// {"three layers, three steps": [57, 57]}. No correct solution changes it. Edge cases that ranks have told
+/// follow.
 const nlohmann::json& minimum_activity();
 
 }  // namespace ddp::testing

@@ -110,6 +110,7 @@ void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& ru
                                }),
                   scenario.edge_cases});
   Evidence& evidence = runs.back().evidence;
+  keep_known_edge_cases(evidence, scenario.name);
   runs.back().edge_cases.merge(told_edge_cases(evidence));
   note_scenario_ended();
   backward_waits() = backward_waits() || any_event(evidence, [](const Seen& seen) {

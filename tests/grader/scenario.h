@@ -36,6 +36,9 @@ EdgeCases edge_cases_of(const World& world);
 /// counts as broken without it.
 void tell_edge_case(Client& client, const std::string& edge_case);
 
+/// The fact that tells it begins so.
+constexpr const char* kToldEdgeCase = "edge case: ";
+
 /// Those that the ranks of a run have told.
 EdgeCases told_edge_cases(const Evidence& evidence);
 

@@ -26,11 +26,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tools.course import autograder, class_table, hidden
 from tools.course.class_table import printable_name, row_of
-from tools.course.submission import ARCHIVE
+from tools.course.submission import ARCHIVE, MOST_ENTRIES
 from tools.grading.grade import end_by_exception_on_signals
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import printable
@@ -57,14 +58,14 @@ class Student:
 
     def fingerprint(self, grader: Path) -> str:
         """Of the submission: times and sizes, since the content may be anything; and of what grades it."""
-        files = [self.place] if self.place.is_file() else sorted(self.place.rglob("*"))
+        files = [self.place] if self.place.is_file() else sorted(islice(self.place.rglob("*"), MOST_ENTRIES))
         facts = [(str(path), path.lstat().st_ctime_ns, path.lstat().st_size) for path in files]
         return hashlib.sha256(repr([facts, autograder.version(grader)]).encode()).hexdigest()
 
     def is_graded(self, grader: Path) -> bool:
         try:
             return (self.folder / "graded").read_text() == self.fingerprint(grader)
-        except OSError:
+        except (OSError, RecursionError):
             return False
 
 
@@ -122,11 +123,12 @@ def students_in(folder: Path, out: Path) -> list[Student]:
         if path.name.startswith(".") or path.is_symlink():
             continue
         if not (path.is_dir() or suffix):
-            print(f"{path.name} is left out: it is neither a folder nor a .zip")
+            print(f"{printable_name(path.name)} is left out: it is neither a folder nor a .zip")
             continue
         name = path.name[: len(path.name) - len(suffix)]
         if name in found:
-            raise BadChoice(f"{found[name]} and {path} are both {name}'s: keep the one that counts")
+            both = f"{found[name].name} and {path.name} are both {name}'s: keep the one that counts"
+            raise BadChoice(printable_name(both))
         found[name] = path
     if not found:
         raise BadChoice(f"{folder} has no submissions: a folder or a .zip for each student")
@@ -161,7 +163,8 @@ def _grade_one(grader: Path, limit: str, seed: int, student: Student, stopping: 
     began = time.monotonic()
     try:
         return _graded(grader, student, limit, seed, stopping), time.monotonic() - began
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        replace_file(student.folder / "problem", f"{type(error).__name__}: {error}".encode(errors="replace"))
         return f"not graded: {error}", time.monotonic() - began
 
 

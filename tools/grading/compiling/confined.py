@@ -27,7 +27,7 @@ from tools.grading.scoring.results import DOES_NOT_COMPILE, USES_WHAT_IT_MAY_NOT
 from tools.grading.stages import Stage
 from tools.setup import toolchain
 from tools.setup.configuring import compile_command
-from tools.setup.toolchain import BUILD_DIR, ROOT
+from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
 COMPILE_S = 60  # of processor time
 MEMORY = 4 << 30  # address space, of which a precompiled header takes much
@@ -36,6 +36,7 @@ PROCESSES = 64
 LIMITS = {"CPU": COMPILE_S, "AS": MEMORY, "FSIZE": LARGEST_FILE, "CORE": 0}
 LOG_LIMIT = 1 << 20
 FLOOD = 16 << 20  # of messages
+NAMES_OTHER_FILES = (".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup")
 NO_DIAGNOSTICS = {"clang": "-fno-crash-diagnostics"}  # files that a compiler leaves when it crashes
 
 
@@ -57,6 +58,7 @@ class Confined:
             home = ROOT / impl / stage.name
             if errors := self._compile(stage, room):
                 return condense(errors.replace(str(room), str(home))), DOES_NOT_COMPILE
+            self._forget_other_files(self.library(stage))
             found = untrusted.objections(stage, self.library(stage), room, self.sandbox)
             said = printable(found.replace(str(room), str(home.relative_to(ROOT))))  # names that the code has chosen
             return said, USES_WHAT_IT_MAY_NOT if found else ""
@@ -93,8 +95,15 @@ class Confined:
         ]
         limits = LIMITS | ({"NPROC": PROCESSES} if self.sandbox.namespaces else {})
         out = self.library(stage).parent
-        jailed = self.sandbox.command(command, sees, writes=str(out), landlock=True, processes=False, limits=limits)
+        jailed = self.sandbox.command(command, sees, writes=str(out), processes=False, limits=limits)
         return _output_of(jailed)
+
+    def _forget_other_files(self, library: Path) -> None:
+        """Its debug information may name files with more of it, which would be read when a place is looked up."""
+        command = ["/usr/bin/objcopy", *(f"--remove-section={name}" for name in NAMES_OTHER_FILES), str(library)]
+        sees, out = [library], str(library.parent)
+        if said := _output_of(self.sandbox.command(command, sees, writes=out, processes=False, limits=LIMITS)):
+            raise LabError(f"objcopy failed: {said}")
 
 
 def build_command(stub: Path) -> list[str]:

@@ -43,7 +43,6 @@ class Permissions(NamedTuple):
     writes: str = ""  # a folder, which is its TMPDIR, too; empty: a small one that goes with it
     user: int = 0  # whom it runs as; root can give its own user away, others cannot
     namespaces: bool = True
-    landlock: bool = False
     processes: bool = True  # whether it sees its own in /proc
     limits: dict[str, int] = {}  # noqa: RUF012  as setrlimit calls them: {"CPU": 60}
     environment: dict[str, str] = {}  # noqa: RUF012  beside what every program needs
@@ -133,7 +132,7 @@ def make_file_system(given: Permissions) -> None:
     os.chdir(here if os.path.isdir(here) else "/")
 
 
-def limit_access(given: Permissions) -> None:
+def limit_access(given: Permissions, private: str) -> None:
     """By Landlock: to see and to run what may be seen, to do anything in what may be written."""
     version = libc.syscall(SYS_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION)
     if version < 1:
@@ -142,7 +141,8 @@ def limit_access(given: Permissions) -> None:
     handled = ctypes.c_uint64(everything)
     rules = call("syscall", SYS_LANDLOCK_CREATE_RULESET, ctypes.byref(handled), ctypes.sizeof(handled), 0)
     look = EXECUTE | READ_FILE | READ_FOLDER
-    for path, access in [*((path, look) for path in given.sees), (given.writes, everything)]:
+    seen = [*given.sees, *["/proc"] * given.processes]
+    for path, access in [*((path, look) for path in seen), (private, everything), ("/dev/null", everything)]:
         if os.path.exists(path):
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
             rule = struct.pack("<Qi", access if os.path.isdir(path) else access & OF_FILES, opened)
@@ -159,13 +159,12 @@ def run(command: list[str], given: Permissions) -> None:
         kind, writable = (b"proc", 0) if given.processes else (b"tmpfs", MS_RDONLY)
         call("mount", kind, b"/proc", kind, MS_NOSUID | MS_NODEV | MS_NOEXEC | writable, None)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if given.landlock:
-        limit_access(given)
+    private = given.writes or ("/tmp" if given.namespaces else os.environ["TMPDIR"])
+    limit_access(given, private)
     for name, most in given.limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
-    private = given.writes or ("/tmp" if given.namespaces else os.environ["TMPDIR"])
     always = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TMPDIR": private}
     os.execve(command[0], command, {**always, **given.environment})
 
