@@ -7,6 +7,7 @@ that is loaded may try.
 from __future__ import annotations
 
 import re
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.lab.marks import builds
 from tests.tools.conftest import processes_in
 from tools.checking.context import Context
 from tools.course import grade_submission, hidden
+from tools.grading.compiling.confined import confined
 from tools.grading.running.test_lists import tests_of
 from tools.grading.sandbox import sandbox
 from tools.grading.scoring.results import Report
@@ -53,7 +55,36 @@ std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor>,
 }  // namespace ddp
 """
 )
+# find(): a function of a library that is loaded, by what its name begins with.
+WALK = (
+    BEGINNING
+    + r"""
+#include <elf.h>
+#include <cstring>
+#include "ddp/collectives.h"
+namespace ddp {
+static void* find(const void* in, const char* name) {
+  auto* base = reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(in) & ~4095ul);
+  while (std::memcmp(base, "\177ELF", 4) != 0) base -= 4096;
+  auto* head = reinterpret_cast<const Elf64_Ehdr*>(base);
+  auto* part = reinterpret_cast<const Elf64_Phdr*>(base + head->e_phoff);
+  const Elf64_Dyn* dynamic = nullptr; const Elf64_Sym* symbols = nullptr; const char* names = nullptr;
+  for (int i = 0; i < head->e_phnum; ++i)
+    if (part[i].p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const Elf64_Dyn*>(base + part[i].p_vaddr);
+  for (; dynamic->d_tag; ++dynamic) {
+    if (dynamic->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const Elf64_Sym*>(dynamic->d_un.d_ptr);
+    if (dynamic->d_tag == DT_STRTAB) names = reinterpret_cast<const char*>(dynamic->d_un.d_ptr);
+  }
+  for (auto* at = symbols; reinterpret_cast<const char*>(at) < names; ++at)
+    if (at->st_value && !std::strncmp(names + at->st_name, name, std::strlen(name)))
+      return const_cast<char*>(base + at->st_value);
+  TORCH_CHECK(false, "no ready answer is here");
+}
+void (*const inside)(at::Tensor, const ProcessGroupPtr&, int) = &broadcast;
+"""
+)
 SYSTEM_CALL = 'extern "C" { static long call(long, ...) __attribute__((weakref("sys" "call"))); }\n'
+SILENT = "std::string ddp::said() { return std::string(); }"
 BOMB = '#define A0 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"\n' + "".join(
     f"#define A{n} A{n - 1} A{n - 1}\n" for n in range(1, 27)
 )
@@ -114,31 +145,9 @@ ATTACKS = {
           assign_buckets(p, 1); return nullptr;
         }
         }""", "died"),
-    "a walk to a baseline": (BEGINNING + """
-        #include <elf.h>
-        #include <cstring>
-        #include "ddp/collectives.h"
-        namespace ddp {
-        static void* find(const void* in, const char* name) {
-          auto* base = reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(in) & ~4095ul);
-          while (std::memcmp(base, "\\177ELF", 4) != 0) base -= 4096;
-          auto* head = reinterpret_cast<const Elf64_Ehdr*>(base);
-          auto* part = reinterpret_cast<const Elf64_Phdr*>(base + head->e_phoff);
-          const Elf64_Dyn* dynamic = nullptr; const Elf64_Sym* symbols = nullptr; const char* names = nullptr;
-          for (int i = 0; i < head->e_phnum; ++i)
-            if (part[i].p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const Elf64_Dyn*>(base + part[i].p_vaddr);
-          for (; dynamic->d_tag; ++dynamic) {
-            if (dynamic->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const Elf64_Sym*>(dynamic->d_un.d_ptr);
-            if (dynamic->d_tag == DT_STRTAB) names = reinterpret_cast<const char*>(dynamic->d_un.d_ptr);
-          }
-          for (auto* at = symbols; reinterpret_cast<const char*>(at) < names; ++at)
-            if (at->st_value && !std::strncmp(names + at->st_name, name, std::strlen(name)))
-              return const_cast<char*>(base + at->st_value);
-          TORCH_CHECK(false, "no ready answer is here");
-        }
+    "a walk to a baseline": (WALK + """
         using Plan = std::vector<std::vector<std::size_t>> (*)(const std::vector<at::Tensor>&, std::int64_t);
         std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& p, std::int64_t cap) {
-          void (*const inside)(at::Tensor, const ProcessGroupPtr&, int) = &broadcast;
           return reinterpret_cast<Plan>(find(reinterpret_cast<const void*>(inside), "_ZN3ddp12plan_buckets"))(p, cap);
         }
         std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(
@@ -146,6 +155,19 @@ ATTACKS = {
           assign_buckets(p, 1); return nullptr;
         }
         }""", "no ready answer is here|died"),
+    "an edge case of its own": (WALK + """
+        using Fact = void (*)(void*, const std::string&, std::int64_t, std::int64_t);
+        std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& p, std::int64_t) {
+          static char recorder[4096];
+          auto fact = reinterpret_cast<Fact>(find(reinterpret_cast<const void*>(inside), "_ZN3ddp8Recorder4factE"));
+          fact(recorder, "edge case: mine", 1, -1);
+          return {};
+        }
+        std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(
+            std::vector<at::Tensor> p, std::vector<at::Tensor>, ProcessGroupPtr, const BucketedDdpOptions&) {
+          return nullptr;
+        }
+        }""", "."),
     "the plan, by its header": (BEGINNING + '#include "ddp/plans/bucket_plan.h"',
                                 "not found|No such file|[Pp]ermission"),
 }  # fmt: skip
@@ -208,7 +230,7 @@ def test_it_gains_nothing_and_reads_nothing(
     said = (written + capsys.readouterr().out).replace("#error kept_from_students", "")
     assert report.sums.score == 0
     assert re.search(says, failures_of(report)), failures_of(report)
-    for secret in ("918273645", "BucketedDdp::", f"seed={SEED}", "\033[2J"):
+    for secret in ("918273645", "BucketedDdp::", f"seed={SEED}", "\033[2J", "edge case: mine"):
         assert secret not in said
     assert list((place / "tmp").iterdir()) == [] and processes_in(place) == []
 
@@ -223,3 +245,12 @@ def test_what_ranks_say_is_withheld_where_the_seed_is_secret(
     assert "threw an exception: its text is withheld" in failures_of(report)
     assert "bucketed_ddp.cpp:8" in failures_of(report), "the place is said"
     assert not re.search(f"rank_printed|rank_threw|{SEED}", said)
+
+
+def test_debug_information_names_no_other_file(place: Path) -> None:
+    """Or its names would be read there when a place is looked up."""
+    link = 'asm(".section .gnu_debugaltlink,\\"\\",@progbits\\n.asciz \\"/x.debug\\"\\n.zero 20\\n.text");\n'
+    with confined(sandbox.make_sandbox(Path("/bin/true"))) as room:
+        assert room.build(named(STAGE), {"bucketed_ddp.cpp": f"{link}{SAYS}{SILENT}".encode()}) == ("", "")
+        sections = subprocess.run(["objdump", "-h", str(room.library(named(STAGE)))], capture_output=True, text=True)
+    assert ".debug_info" in sections.stdout and "debugaltlink" not in sections.stdout
