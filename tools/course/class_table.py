@@ -26,6 +26,7 @@ NOT_BUILT = "not_built"
 KINDS = ("passed", "failed", "not_judged", "todo", NOT_BUILT, "not_run", "skipped")
 BINS = 10
 SHOWN = 30  # diagnoses
+LONGEST_LINE = 500  # characters of what a failure says, which a student may have written
 # What differs between two students with the same misconception: which run, rank, step, tensor, number.
 _PLACE = re.compile(r"^in \"[^\"]*\" \([^)]*\)( and those like it)?: |^world size \d+(, rank [\d, ]+)?: ")
 _FILE = re.compile(r"\S*[\w-]+\.(cpp|h)(:\d+)*")
@@ -175,7 +176,7 @@ def first_line(output: str) -> str:
 
 def without_particulars(line: str) -> str:
     """What is said, of whichever run, rank, tensor and number."""
-    text = _PLACE.sub("", line)
+    text = _PLACE.sub("", line[:LONGEST_LINE])
     text = _QUOTED.sub("...", _FILE.sub("file", text))
     text = _DTYPE.sub("dtype", text)
     return re.sub(r"\s+", " ", _LIST.sub("#", _NUMBERS.sub("#", text))).strip()

@@ -65,8 +65,8 @@ std::vector<std::string> look_up(const StackFrame& frame) {
   if (!plain) {
     return places;
   }
-  const std::string command =
-      "addr2line -C -f -i -e '" + frame.module + "' 0x" + frame.offset + " 2>/dev/null";
+  const std::string command = "ulimit -v 4000000; ulimit -t 10; addr2line -C -f -i -e '" +
+                              frame.module + "' 0x" + frame.offset + " 2>/dev/null";
   const std::unique_ptr<FILE, decltype(&pclose)> pipe(popen(command.c_str(), "r"), &pclose);
   std::array<char, 4096> line{};
   std::string function;

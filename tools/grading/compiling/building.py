@@ -6,8 +6,10 @@ import contextlib
 import hashlib
 import os
 import re
+import stat
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -74,6 +76,9 @@ class Builder:
         """What test programs load, their own code included."""
         return sorted((self._build_dir / "lib").glob("lib*.so"))
 
+    def digest(self, stage: Stage, impl: str) -> str:
+        return digest(stage, impl, regular_content if self._confined else Path.read_bytes)
+
     def build_common(self, targets: list[str]) -> None:
         """What does not depend on the student: where this fails, the lab is broken, or the machine."""
         with Watch() as watch:
@@ -112,7 +117,7 @@ class Builder:
         watch.tick()
         contract = f"{stage.name.partition('_')[2]}.h"
         own = [path for path in (ROOT / impl / stage.name).glob("*.h") if path.name != contract]
-        files = {path.name: path.read_bytes() for path in [*stage.sources(impl), *own]}
+        files = {path.name: regular_content(path) for path in [*stage.sources(impl), *own]}
         error, self.problems[stage.name] = confined.build(stage, files, impl)
         return error
 
@@ -249,7 +254,7 @@ class StageBuilds:
         for stage in self._stages:
             result = self._results[stage.name]
             try:
-                self.sources[stage.name] = digest(stage, self.impl)
+                self.sources[stage.name] = self._builder.digest(stage, self.impl)
                 result.set_result(self._builder.build_stage(stage, self.impl, self._watch))
             except Exception as error:  # raised again where it is waited for
                 result.set_exception(error)
@@ -314,10 +319,22 @@ def _note(build_dir: Path, stage: Stage, impl: str) -> Path:
     return build_dir / "grade" / f"{impl}.{stage.name}.sha256"
 
 
-def digest(stage: Stage, impl: str) -> str:
+def regular_content(path: Path) -> bytes:
+    """Of code that nobody trusts: a link could lead to what its author must not read, and a pipe never ends."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise LabError(f"{short_paths(str(path))} is a link, or cannot be read: {error.strerror}") from None
+    with open(opened, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise LabError(f"{short_paths(str(path))} is no regular file")
+        return file.read()
+
+
+def digest(stage: Stage, impl: str, read: Callable[[Path], bytes] = Path.read_bytes) -> str:
     """Of what a stage consists of."""
     headers = [header for room in {impl, "assignments"} for header in (ROOT / room / stage.name).glob("*.h")]
     found = hashlib.sha256()
     for path in [*stage.sources(impl), *sorted(headers)]:
-        found.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        found.update(path.name.encode() + b"\0" + hashlib.sha256(read(path)).digest())
     return found.hexdigest()

@@ -31,7 +31,8 @@ from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
 COMPILE_S = 60  # of processor time
 MEMORY = 4 << 30  # address space, of which a precompiled header takes much
-LARGEST_FILE = 256 << 20
+LARGEST_FILE = 64 << 20
+LONGEST_LINE = 2000  # of messages
 PROCESSES = 64
 LIMITS = {"CPU": COMPILE_S, "AS": MEMORY, "FSIZE": LARGEST_FILE, "CORE": 0}
 LOG_LIMIT = 1 << 20
@@ -57,7 +58,8 @@ class Confined:
             room = self._hand_in(stage, files, impl)
             home = ROOT / impl / stage.name
             if errors := self._compile(stage, room):
-                return condense(errors.replace(str(room), str(home))), DOES_NOT_COMPILE
+                lines = (line[:LONGEST_LINE] for line in errors.replace(str(room), str(home)).splitlines())
+                return condense("\n".join(lines)), DOES_NOT_COMPILE
             self._forget_other_files(self.library(stage))
             found = untrusted.objections(stage, self.library(stage), room, self.sandbox)
             said = printable(found.replace(str(room), str(home.relative_to(ROOT))))  # names that the code has chosen
