@@ -1,12 +1,9 @@
 #include "grader/minimum_activity.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ddp/referee/client.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"
 

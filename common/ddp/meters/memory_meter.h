@@ -13,8 +13,8 @@ namespace ddp {
 /// temporary tensor, too: 8 bytes.
 ///
 /// Not counted, but see other_bytes(): memory that is not from libtorch's CPU allocator, such as a
-/// std::vector, memory behind at::from_blob() (the graded group's own copies are made that way) or on other devices;
-/// and a tensor from before that is resized (a storage keeps its allocator).
+/// std::vector, memory behind at::from_blob() (the graded group's own copies are made that way) or
+/// on other devices; and a tensor from before that is resized (a storage keeps its allocator).
 class MemoryMeter {
  public:
   /// Throws c10::Error if there is another one, or a CPU allocator that cannot be counted.

@@ -28,9 +28,9 @@ class Mailbox {
  public:
   static constexpr std::int64_t kEvents = 1 << 8;       // posted, and not taken yet
   static constexpr std::int64_t kOperations = 1 << 17;  // of one rank in one run
-  static constexpr std::int64_t kArenaBytes = std::int64_t{1}
-                                              << 28;  // five times what solutions need
-  static constexpr int kMaxDim = 6;                   // of a value
+  // Five times what solutions need.
+  static constexpr std::int64_t kArenaBytes = std::int64_t{1} << 28;
+  static constexpr int kMaxDim = 6;  // of a value
 
   struct RanksPart;
   struct RefereesPart;

@@ -27,6 +27,7 @@ from tools.grading.scoring.results import DOES_NOT_COMPILE, USES_WHAT_IT_MAY_NOT
 from tools.grading.stages import Stage
 from tools.setup import toolchain
 from tools.setup.configuring import compile_command
+from tools.setup.system_packages import is_clang
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
 COMPILE_S = 60  # of processor time
@@ -38,7 +39,6 @@ LIMITS = {"CPU": COMPILE_S, "AS": MEMORY, "FSIZE": LARGEST_FILE, "CORE": 0}
 LOG_LIMIT = 1 << 20
 FLOOD = 16 << 20  # of messages
 NAMES_OTHER_FILES = (".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup")
-NO_DIAGNOSTICS = {"clang": "-fno-crash-diagnostics"}  # files that a compiler leaves when it crashes
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,12 @@ def build_command(stub: Path) -> list[str]:
     """As the build compiles the stub; without ccache, which has a store of its own."""
     words, cxx = compile_command(BUILD_DIR, stub), toolchain.load().cxx
     words = words[words.index(cxx) :] if cxx in words else words
-    more = [flag for name, flag in NO_DIAGNOSTICS.items() if name in Path(cxx).name]
-    return [*words, *more, *(["-fuse-ld=lld", "-Wl,--no-dependent-libraries"] if shutil.which("ld.lld") else [])]
+    no_files_of_crashes = ["-fno-crash-diagnostics"] if is_clang(cxx) else []
+    return [
+        *words,
+        *no_files_of_crashes,
+        *(["-fuse-ld=lld", "-Wl,--no-dependent-libraries"] if shutil.which("ld.lld") else []),
+    ]
 
 
 def headers(stage: Stage) -> list[Path]:

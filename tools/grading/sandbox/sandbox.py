@@ -58,7 +58,6 @@ class Sandbox:
     """What this system can do. `gaps`: what it lacks, a sentence each; `seals`: what must not change."""
 
     namespaces: bool = False
-    landlock: bool = False
     user: int = field(default_factory=os.getuid)
     gaps: tuple[str, ...] = ()
     seals: dict[Path, bytes] = field(default_factory=dict)
@@ -99,7 +98,7 @@ def make_sandbox(program: Path) -> Sandbox:
     sandbox = _with_namespaces(program)
     if not (landlock or sandbox.namespaces) and (secrets := secrets_in(ROOT)):
         raise LabError(NOTHING.format("; ".join(sandbox.gaps), ", ".join(secrets)))
-    return replace(sandbox, landlock=landlock, gaps=sandbox.gaps if landlock else (*sandbox.gaps, NO_LANDLOCK))
+    return sandbox if landlock else replace(sandbox, gaps=(*sandbox.gaps, NO_LANDLOCK))
 
 
 def secrets_in(tree: Path) -> list[str]:
