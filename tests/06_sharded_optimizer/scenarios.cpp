@@ -84,10 +84,12 @@ Scenario without_rounding(std::int64_t cap) {
                 client.value("overwritten", at::scalar_tensor(7.0));
               }
               at::Tensor loss = at::zeros({}, at::kDouble);
-              for (const at::Tensor& weight : training.parameters()) {
+              for (std::size_t layer = 0; layer < training.parameters().size(); ++layer) {
+                const at::Tensor& weight = training.parameters()[layer];
                 const at::Tensor count =
                     at::arange(weight.numel(), weight.options().requires_grad(false));
-                loss = with_term(loss, weight, (count + client.rank() + step).view_as(weight));
+                loss =
+                    training.add_term(loss, layer, (count + client.rank() + step).view_as(weight));
               }
               training.backward(loss);
               training.finish();

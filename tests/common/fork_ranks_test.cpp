@@ -396,6 +396,22 @@ TEST(FrameReader, PutsFramesTogetherFromAnyPieces) {
   }
 }
 
+// Its own, after that of code that has found the token.
+TEST(RankOutput, ARankSaysOnceThatItHasFinished) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  Child child;
+  child.report = FileDescriptor(ends[0]);
+  const FileDescriptor in(ends[1]);
+  child.token = "token";
+  write_frame(in.get(), FrameKind::kFinished, "token");
+  take_output(child);
+  EXPECT_TRUE(child.returned);
+  write_frame(in.get(), FrameKind::kFinished, "token");
+  take_output(child);
+  EXPECT_FALSE(child.returned);
+}
+
 TEST(FrameReader, StopsAtWhatIsNoFrame) {
   FrameReader reader;
   reader.append("Hello, I print to every descriptor");

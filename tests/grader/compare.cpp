@@ -12,6 +12,7 @@
 
 #include "ddp/backends/tensor_names.h"
 #include "ddp/referee/access_watch.h"
+#include "grader/settings.h"
 
 namespace ddp::testing {
 
@@ -117,7 +118,8 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   if (!actual.any().item<bool>()) {
     return "all zero: never filled?";
   }
-  return expected.count_nonzero().item<std::int64_t>() > 1 ? exactly + "scaled?" : "";  // of one
+  const bool of_several = expected.count_nonzero().item<std::int64_t>() > 1;
+  return of_several && !settings().withhold ? exactly + "scaled?" : "";
 }
 
 // Whether an element's bytes all are `byte`, as the grader has glibc fill memory.
@@ -146,7 +148,7 @@ Finding::Values differences(const std::string& name, const at::Tensor& actual,
   for (std::int64_t i = 0; i < std::min(indices.numel(), kElementsShown); ++i) {
     const auto flat = indices[i].item<std::int64_t>();
     values.rows.push_back({position(expected, flat), number(expected.flatten()[flat]),
-                           number(actual.flatten()[flat])});
+                           settings().withhold ? "withheld" : number(actual.flatten()[flat])});
   }
   return values;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "grader/scenario.h"
@@ -25,23 +26,49 @@ const nlohmann::json& known_activity() {
   return known;
 }
 
-// Of several values of one name the first: how many there are may be the stage's choice, as buckets are.
-bool is_activity(const Seen& seen) {
-  return seen.kind == EventKind::kPhase || seen.kind == EventKind::kThrew ||
-         (seen.kind == EventKind::kValue && seen.index <= 0);
+using Activity = std::map<std::string, std::int64_t>;
+
+// What it counts as; empty for what does not count. Of several values of one name the first: how many
+// there are may be the stage's choice, as buckets are.
+std::string activity_of(const Seen& seen) {
+  switch (seen.kind) {
+    case EventKind::kPhase:
+      return "phase " + std::to_string(static_cast<int>(seen.place.phase));
+    case EventKind::kThrew:
+      return "exception: " + seen.text;
+    case EventKind::kValue:
+      return seen.index <= 0 ? "value: " + seen.text : "";
+    default:
+      return "";
+  }
 }
 
-std::int64_t due_activity(const std::string& scenario, int rank, const World& world) {
+Activity activity_in(const SeenList& said) {
+  Activity activity;
+  for (const Seen& seen : said) {
+    if (const std::string name = activity_of(seen); !name.empty()) {
+      ++activity[name];
+    }
+  }
+  return activity;
+}
+
+Activity due_activity(const std::string& scenario, int rank, const World& world) {
   const auto known = known_activity().find(scenario);
   // Where communication fails, a scenario ends early, and not all solutions at the same place.
-  return known == known_activity().end() || world.failure ? 1 : known->at(rank).get<std::int64_t>();
+  return known == known_activity().end() || world.failure ? Activity()
+                                                          : known->at(rank).get<Activity>();
 }
 
-std::string what_is_missing(std::int64_t due, std::int64_t activity) {
-  return activity >= due ? ""
-                         : "without doing what it had to do: of " + std::to_string(due) +
-                               " steps, values and calls that it should have told of, there were " +
-                               std::to_string(activity);
+std::string what_is_missing(const Activity& due, const Activity& done) {
+  for (const auto& [name, count] : due) {
+    const auto found = done.find(name);
+    if (const std::int64_t came = found == done.end() ? 0 : found->second; came < count) {
+      return "without doing what it had to do: of \"" + name + "\" " + std::to_string(count) +
+             " were due, and there were " + std::to_string(came);
+    }
+  }
+  return done.empty() ? "without doing anything" : "";
 }
 
 }  // namespace
@@ -65,9 +92,9 @@ void require_activity(Evidence& evidence, const std::string& scenario) {
   const bool whole = reports.ok();
   auto counts = nlohmann::json::array();
   for (int rank = 0; rank < evidence.world.ranks; ++rank) {
-    counts.push_back(std::ranges::count_if(evidence.of[rank], is_activity));
-    std::string missing =
-        what_is_missing(due_activity(scenario, rank, evidence.world), counts.back());
+    const Activity done = activity_in(evidence.of[rank]);
+    std::string missing = what_is_missing(due_activity(scenario, rank, evidence.world), done);
+    counts.push_back(done);
     missing = missing.empty() ? evidence.doubts[rank] : missing;
     if (whole && !missing.empty()) {
       reports.ranks[rank].reason = std::move(missing);

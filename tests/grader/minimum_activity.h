@@ -19,9 +19,9 @@ void keep_known_edge_cases(Evidence& evidence, const std::string& scenario);
 /// evidence.reports.
 void require_activity(Evidence& evidence, const std::string& scenario);
 
-/// By finished scenario, of each rank: how many phases, values and exceptions it has told of, as JSON:
-/// {"three layers, three steps": [57, 57]}. No correct solution changes it. Edge cases that ranks have told
-/// follow.
+/// By finished scenario, of each rank: the phases, values and exceptions that it has told of, and how
+/// often, as JSON: {"three layers, three steps": [{"phase 2": 3, "value: gradient": 3}]}. No correct
+/// solution changes it. Edge cases that ranks have told follow.
 const nlohmann::json& minimum_activity();
 
 }  // namespace ddp::testing

@@ -41,6 +41,23 @@ class BeforeNode : public autograd::FunctionPreHook {
   std::function<void(const at::Tensor&)> function_;
 };
 
+// Calls a function with what a term of the loss has computed for its weight, before any hook of the
+// weight, and passes it on unchanged.
+class AfterTerm : public autograd::FunctionPostHook {
+ public:
+  explicit AfterTerm(std::function<void(const at::Tensor&)> function)
+      : function_(std::move(function)) {}
+
+  autograd::variable_list operator()(const autograd::variable_list& gradients,
+                                     const autograd::variable_list& /*upstream*/) override {
+    function_(gradients[1]);
+    return gradients;
+  }
+
+ private:
+  std::function<void(const at::Tensor&)> function_;
+};
+
 // For what libtorch has to say of gradients laid out otherwise, and of graphs of graphs.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
@@ -116,7 +133,8 @@ Training::Training(Client& client, TrainingOptions options, Factory make, Proces
       make_(std::move(make)),
       group_(group ? std::move(group) : make_group(client.shared_from_this(), options_.group)),
       parameters_(parameters_of(options_, client.rank())),
-      gradients_(parameters_) {
+      gradients_(parameters_),
+      computed_(std::make_shared<std::vector<at::Tensor>>(parameters_.size())) {
   go_to(Phase::kSetup);
   const OwnAccess own;
   client_.fact("group", options_.group);
@@ -145,7 +163,8 @@ Training::Training(Client& client, TrainingOptions options, Factory make, Proces
   client_.name(named);
   tap_.emplace(parameters_, [this](std::size_t layer, const at::Tensor& incoming) {
     if (!quiet_) {
-      gradients_.add(layer, incoming);
+      const at::Tensor computed = std::exchange((*computed_)[layer], at::Tensor());
+      gradients_.add(layer, computed.defined() ? computed : incoming);
       client_.look_at_buffers();
       client_.ready(static_cast<std::int64_t>(layer));
     }
@@ -278,14 +297,30 @@ at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
     const bool tied = options_.tied && i + 1 == parameters_.size();
     for (int use = 0; use < (tied ? 2 : 1) && options_.layers[i].trainable; ++use) {
       const double first = 2.0 + static_cast<double>(i) + 20.0 * client_.rank() + 0.3 * backwards_;
-      sum = with_term(sum, parameters_[i], numbers(options_.layers[i], first + use, 0.707107));
+      sum = add_term(sum, i, numbers(options_.layers[i], first + use, 0.707107));
     }
   }
   ++backwards_;
   return sum;
 }
 
+at::Tensor Training::add_term(const at::Tensor& sum, std::size_t layer, const at::Tensor& factors) {
+  at::Tensor more = with_term(sum, parameters_[layer], factors);
+  // Weak: the graph may live longer than the model.
+  const std::weak_ptr<std::vector<at::Tensor>> weak = computed_;
+  more.grad_fn()->add_post_hook(std::make_unique<AfterTerm>([weak, layer](const at::Tensor& more) {
+    const OwnAccess own;
+    const at::NoGradGuard no_grad;
+    if (const auto alive = weak.lock()) {
+      at::Tensor& computed = (*alive)[layer];
+      computed = computed.defined() ? computed + more : more.detach().clone();
+    }
+  }));
+  return more;
+}
+
 void Training::backward(const at::Tensor& loss, bool create_graph) {
+  computed_->assign(parameters_.size(), at::Tensor());
   in_flight_ = in_flight_ || !scope_;
   go_to(Phase::kBackward);
   Silence silence;

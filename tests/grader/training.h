@@ -89,8 +89,7 @@ class KeptGradients {
   std::vector<const void*> places_;
 };
 
-/// While it lives, it sees each gradient just before autograd accumulates it, so before any hook of
-/// the parameter.
+/// While it lives, it sees each gradient just before autograd accumulates it.
 class GradientTap {
  public:
   /// Of a parameter, by its place in the list, and what will be added to its gradient.
@@ -131,6 +130,8 @@ class Training {
   at::Tensor loss(const std::vector<std::size_t>& unused = {});
   /// Of some layers, whose gradients come in this order.
   at::Tensor loss_in_order(const std::vector<std::size_t>& layers);
+  /// `sum` and a layer's part of a loss, whose gradient is `factors`.
+  at::Tensor add_term(const at::Tensor& sum, std::size_t layer, const at::Tensor& factors);
   void backward(const at::Tensor& loss, bool create_graph = false);
   void backward() { backward(loss()); }
   /// Backward inside a NoSync scope.
@@ -199,6 +200,7 @@ class Training {
   std::vector<at::Tensor> kept_;  // copies of parameters and buffers
   std::vector<bool> requires_grad_;
   KeptGradients gradients_;
+  std::shared_ptr<std::vector<at::Tensor>> computed_;  // by layer, by backward, not yet accumulated
   int backwards_ = 0;
   int step_ = -1;
   bool scope_ = false;

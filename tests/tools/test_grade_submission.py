@@ -203,8 +203,8 @@ def test_gradescopes_schema_and_a_secret_seed_is_nowhere() -> None:
     assert found["leaderboard"] == [{"name": "01 ring, speed", "value": 1.5}]
     assert len(found["tests"][1]["output"]) < 25_000, "a long output is cut"
     text = json.dumps(found)
-    assert f"with seed {SECRET}, not 1{SEED}" in text
-    assert text.count(str(SEED)) == 1, "the other number that ends like it"
+    assert f"with seed {SECRET}, not {SECRET}x" in text, "a guess is blanked as the seed is"
+    assert str(SEED) not in text
 
 
 def test_visibility() -> None:

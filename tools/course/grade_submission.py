@@ -150,12 +150,12 @@ class Budget:
 class Discreet(Terminal):
     """Prints what a student may read, whoever reads it."""
 
-    def __init__(self, shown: Shown, seed: int) -> None:
+    def __init__(self, shown: Shown) -> None:
         super().__init__()
-        self._shown, self._seed = shown, seed
+        self._shown = shown
 
     def print(self, text: str = "") -> None:
-        super().print(self._shown.without_seed(text, self._seed))
+        super().print(self._shown.without_seed(text))
 
 
 class Grading:
@@ -165,7 +165,7 @@ class Grading:
         self._submission, self._options, self._alive = submission, options, alive
         self._shown = Shown(course.load(), submission, options.secret)
         self._builder = Builder(toolchain.load())
-        self._terminal = Discreet(self._shown, options.seed)
+        self._terminal = Discreet(self._shown)
         self.report = Report("assignments", "cpu", options.seed)
         self._scorecard = Scorecard(self._terminal, self.report, verbose=False)
 
@@ -256,8 +256,9 @@ class Shown:
     submission: Submission
     secret: bool
 
-    def without_seed(self, text: str, seed: int) -> str:
-        return re.sub(rf"(?<!\d){seed}(?!\d)", SECRET, text) if self.secret else text
+    def without_seed(self, text: str) -> str:
+        """Nor any number that could be one, or a student who has a compiler quote numbers learns which it is."""
+        return re.sub(r"(?<![\d.])\d{9,}(?!\d)", SECRET, text) if self.secret else text
 
     def page(self, report: Report) -> tuple[Report, report_page.Before, Callable[[str], str]]:
         """What its page is written of: no hidden tests, and no seed that is kept secret."""
@@ -265,10 +266,10 @@ class Shown:
             replace(stage, results=[result for result in stage.results if not is_hidden(result.spec)])
             for stage in report.stages
         ]
-        return replace(report, stages=stages), {}, lambda text: self.without_seed(text, report.seed)
+        return replace(report, stages=stages), {}, self.without_seed
 
-    def clean(self, text: str, seed: int) -> str:
-        text = self.without_seed(text, seed)
+    def clean(self, text: str) -> str:
+        text = self.without_seed(text)
         left_out = len(text) - LONGEST_OUTPUT
         return text if left_out <= 0 else f"{text[:LONGEST_OUTPUT]}\n[... {left_out} characters left out ...]"
 
@@ -277,14 +278,14 @@ def shown_results(report: Report, shown: Shown) -> dict[str, object]:
     found = gradescope(report)
     visibility = shown.course.visibility
     found["stdout_visibility"] = visibility.get("stdout", "hidden")
-    found["output"] = shown.clean(_summary(report, shown), report.seed)
+    found["output"] = shown.clean(_summary(report, shown))
     problems = {stage.stage.name: stage.problem for stage in report.stages if stage.build_error}
     for test, result in zip(found["tests"], report.results):
         test["extra_data"]["problem"] = problems.get(test["extra_data"]["stage"], "")
         kind = "hidden" if is_hidden(result.spec) else "tests"
         test["visibility"] = visibility.get(kind, "visible" if kind == "tests" else "after_published")
-        test["output"] = shown.clean(test["output"], report.seed)
-        test["extra_data"]["measured"] = [shown.clean(line, report.seed) for line in result.measured]
+        test["output"] = shown.clean(test["output"])
+        test["extra_data"]["measured"] = [shown.clean(line) for line in result.measured]
     if shown.secret:
         del found["extra_data"]["seed"]
     return found

@@ -65,10 +65,11 @@ FileDescriptor open_pipe(FileDescriptor& out, int rank) {
 class Supervisor {
  public:
   Supervisor(const ForkOptions& options, Companion* companion)
-      : options_(options),
-        companion_(companion),
-        store_(memfd_create("ddp_lab_store", MFD_CLOEXEC)) {
-    TORCH_CHECK(store_.get() >= 0, "no file in memory for the ranks: ", std::strerror(errno));
+      : options_(options), companion_(companion) {
+    if (companion_ == nullptr) {  // whose ranks have no way to each other but through it
+      store_ = FileDescriptor(memfd_create("ddp_lab_store", MFD_CLOEXEC));
+      TORCH_CHECK(store_.get() >= 0, "no file in memory for the ranks: ", std::strerror(errno));
+    }
   }
 
   Supervisor(const Supervisor&) = delete;

@@ -19,7 +19,7 @@ namespace ddp {
 struct RankContext {
   int rank = 0;
   int world_size = 1;
-  /// Where the ranks find each other; every process group is made from it.
+  /// Where the ranks find each other; every process group is made from it. Undefined beside a companion.
   c10::intrusive_ptr<c10d::Store> store;
   /// False under torchrun, mpirun and srun.
   bool forked = false;

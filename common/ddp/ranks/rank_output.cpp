@@ -251,7 +251,8 @@ void take_frames(Child& child) {
         }
         break;
       case FrameKind::kFinished:
-        child.returned = frame->text == child.token;
+        child.returned = !child.said_finished && frame->text == child.token;
+        child.said_finished = true;  // which a rank says once
         break;
       case FrameKind::kThrew:
       case FrameKind::kNotImplemented:

@@ -84,6 +84,7 @@ struct Child {
   std::vector<StackFrame> stack;
   RankReport result;
   bool returned = false;
+  bool said_finished = false;
   bool reported = false;
   bool stop_requested = false;
 

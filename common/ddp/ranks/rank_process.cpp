@@ -125,8 +125,9 @@ RankProcess isolate(RankProcess process) {
 
   // First moved above those that they will get, so that none is overwritten before it is moved.
   const int report = fcntl(process.report_fd, F_DUPFD, kFirstFree);
-  const int store = fcntl(process.store_fd, F_DUPFD, kFirstFree);
-  if (report < 0 || store < 0) {
+  const bool has_store = process.store_fd >= 0;
+  const int store = has_store ? fcntl(process.store_fd, F_DUPFD, kFirstFree) : -1;
+  if (report < 0 || (has_store && store < 0)) {
     write_frame(process.report_fd, FrameKind::kThrew,
                 std::string("there is no descriptor left for it: ") + std::strerror(errno));
     _exit(1);
@@ -138,8 +139,8 @@ RankProcess isolate(RankProcess process) {
     dup2(process.log_fd, STDERR_FILENO);
   }
   process.report_fd = dup2(report, 3);
-  process.store_fd = dup2(store, 4);
-  close_range(kFirstFree, ~0U, 0);
+  process.store_fd = has_store ? dup2(store, 4) : -1;
+  close_range(has_store ? kFirstFree : kFirstFree - 1, ~0U, 0);
   return process;
 }
 
@@ -152,8 +153,10 @@ void run_function(const RankProcess& process, const ForkOptions& options,
   context.rank = process.rank;
   context.world_size = options.world_size;
   context.forked = true;
-  context.store = c10::make_intrusive<c10d::FileStore>(
-      "/proc/self/fd/" + std::to_string(process.store_fd), options.world_size);
+  if (process.store_fd >= 0) {
+    context.store = c10::make_intrusive<c10d::FileStore>(
+        "/proc/self/fd/" + std::to_string(process.store_fd), options.world_size);
+  }
   context.send_to_parent = [fd = process.report_fd](const std::string& text) {
     write_frame(fd, FrameKind::kMessage, text);
   };

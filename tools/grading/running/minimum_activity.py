@@ -48,7 +48,7 @@ def require(stages: Iterable[Stage]) -> None:
         raise LabError(MISSING.format(stages=f"stage{'s' if len(missing) > 1 else ''} {', '.join(missing)}"))
 
 
-def counts(stage: Stage) -> dict[str, list[int]]:
+def counts(stage: Stage) -> dict[str, list[object]]:
     """By scenario, of each of its ranks."""
     path = known(stage)
     return json.loads(path.read_text()) if path else {}

@@ -32,7 +32,7 @@ class Records:
         self._pending = b""
         self._skipping = False
         self.run_finished = False
-        self.activity: dict[str, list[int]] = {}  # by scenario: tests/grader/minimum_activity.h
+        self.activity: dict[str, list[object]] = {}  # by scenario: tests/grader/minimum_activity.h
         self.questions: list[dict] = []  # about what the ranks did: tests/grader/questions.h
         self.count = 0  # of valid records: a measure of progress
 

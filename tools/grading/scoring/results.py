@@ -90,7 +90,7 @@ class StageReport:
     problem: str = DOES_NOT_COMPILE  # what a build error says in short
     sources: str = ""  # the digest of what was graded
     output: str = ""
-    activity: dict[str, list[int]] = field(default_factory=dict)  # by scenario: tests/grader/minimum_activity.h
+    activity: dict[str, list[object]] = field(default_factory=dict)  # by scenario: tests/grader/minimum_activity.h
     questions: list[dict] = field(default_factory=list)  # about what its ranks did, with answers
 
     @property
