@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "grader/minimum_activity.h"
-#include "grader/questions.h"
 
 namespace ddp::testing {
 
@@ -92,7 +91,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
     write_line(
-        {{"event", "run_finished"}, {"activity", minimum_activity()}, {"questions", questions()}});
+        {{"event", "run_finished"}, {"activity", minimum_activity()}});
   }
 
  private:

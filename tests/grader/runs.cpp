@@ -14,7 +14,6 @@
 #include "ddp/referee/evidence.h"
 #include "grader/grading.h"
 #include "grader/minimum_activity.h"
-#include "grader/questions.h"
 #include "grader/run_output.h"
 #include "grader/settings.h"
 
@@ -119,7 +118,6 @@ void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& ru
   require_activity(evidence, scenario.name);
   pass_prints_on(scenario.name, evidence.reports);
   if (runs.size() == 1) {  // in the usual order
-    ask_about(evidence, scenario.name);
   }
   const RankReports& reports = evidence.reports;
   if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {

@@ -1,10 +1,9 @@
-"""A class: graded by a grader that does what each submission says, its tables, and the questions for each student."""
+"""A class: graded by a grader that does what each submission says, and its tables."""
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -13,13 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.marks import builds
 from tests.tools.conftest import processes_in, wait_for
 from tools.course import class_table
 from tools.course.class_table import without_particulars
-from tools.grading.compiling.building import Builder
-from tools.grading.running.runner import RunOptions, run_stage
-from tools.grading.running.test_lists import ask
 from tools.grading.scoring.results import (
     NOT_HANDED_IN,
     Report,
@@ -30,8 +25,7 @@ from tools.grading.scoring.results import (
     gradescope,
     sums_of_tests,
 )
-from tools.grading.stages import Stage, find_stages
-from tools.setup import toolchain
+from tools.grading.stages import Stage
 from tools.setup.toolchain import ROOT
 from tools.student.course import Course
 
@@ -51,18 +45,9 @@ def test(name, status, points, stage="01_naive_ddp"):
     return {"name": name, "score": points * (status == "passed"), "max_score": points, "extra_data": about,
             "output": output if status == "failed" else ""}
 tests = [test("first", said, 10), test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
-asked = {"about": "buckets", "scenario": "b",
-         "asked": f"Why? {said}", "answer": "since it is", "evidence": ["launched"]}
-pathlib.Path(options["questions"]).write_text(json.dumps({"03_bucketed_ddp": [asked]}))
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
 sys.exit(4 if said == "not graded" else said != "passed")
 """
-KINDS = {
-    "01": {"one message or many", "the moment of the first all-reduce", "a gradient that is missing"},
-    "02": {"an all-reduce that leaves early", "micro-batches"},
-    "03": {"a bucket that leaves early", "a bucket that waits for its turn", "a bucket that finish() launches"},
-    "05": {"what a ring sends", "chunks of two sizes"},
-}
 LAB, BEYOND = Stage("01_sums", "01", "sums", 3), Stage("02_more", "02", "more", 5, extension=True)
 PASSED, FAILED, TODO = Status.PASSED, Status.FAILED, Status.TODO
 
@@ -129,17 +114,6 @@ def test_a_name_is_no_markup_and_the_page_needs_nothing_from_elsewhere(graded: C
     assert "8 submissions: median 15, from 15 to 25 points; 2 with a problem." in page
 
 
-def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Class) -> None:
-    page = (graded.out / "questions.html").read_text()
-    assert (page.count("since it is"), page.count("Why? failed"), page.count("Nothing can be asked")) == (7, 2, 1)
-    theirs = (graded.out / "students/eve/questions.html").read_text()
-    assert (graded.out / "candidates/eve.json").exists() and not [*(graded.out / "students").rglob("candidates*")]
-    assert "Why? failed" in theirs
-    assert "<li>launched</li>" in theirs
-    assert "since it is" not in theirs
-    assert not (graded.out / "students/bob/questions.html").exists()
-
-
 def test_a_run_that_was_stopped_goes_on(course: Class) -> None:
     course.submit({"ann": "passed", "bob": "never ends"})
     with subprocess.Popen([*course.command, "--jobs=1"], cwd=course.lab, stdout=subprocess.PIPE) as process:
@@ -186,48 +160,3 @@ def test_points_of_the_extension_are_a_sum_of_their_own(
     (row,) = csv.DictReader((tmp_path / "scores.csv").open())
     assert (float(row["points"]), float(row.get("extension", 0))) == (report.sums.score, report.sums.extension)
     assert ("<th>extension</th>" in (tmp_path / "class.html").read_text()) == bool(beyond)
-
-
-def test_the_draw_of_questions() -> None:
-    found = [{"about": "x", "asked": f"why {i}?", "stage": f"0{1 + i % 3}"} for i in range(30)]
-    drawn = [class_table.drawn(found, f"7 {name}") for name in range(20)]
-    assert drawn == [class_table.drawn(found, f"7 {name}") for name in range(20)]
-    assert all(len({each["stage"] for each in two}) == 2 for two in drawn)
-    assert len({json.dumps(two) for two in drawn}) > 5
-    assert len(class_table.drawn([{**each, "stage": "01"} for each in found], "1")) == 1, "never two of a kind"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=builds(find_stages(number)[0], "solutions")) for number in KINDS]
-)
-def test_each_kind_of_question_is_asked_and_true(number: str) -> None:
-    """Of the solutions: what each says is in the events that stand below it."""
-    (stage,), builder = find_stages(number), Builder(toolchain.load())
-    tests = ask(builder.program(stage))
-    report = StageReport(stage, [TestResult(spec) for spec in tests if spec.points])
-    run_stage(builder.program(stage), builder.library(stage, "solutions"), report, RunOptions(5), lambda _: None)
-    assert {asked["about"] for asked in report.questions} == KINDS[number]
-    for asked in report.questions:
-        assert_true(asked["about"], asked["asked"], asked["evidence"])
-
-
-def assert_true(about: str, text: str, events: list[str]) -> None:
-    ready = [int(found[1]) for line in events if (found := re.match(r"the gradient of layer (\d+) is ready", line))]
-    launches = sum("launched" in line for line in events)
-    if found := re.search(r"left before the gradient of layer (\d+) was ready", text):
-        later = events.index(f"the gradient of layer {found[1]} is ready")
-        assert any("launched" in line for line in events[:later])
-    if found := re.search(r"bucket \d+ \(layers? ([\d, and]+)\)", text):
-        missing = {int(number) for number in re.findall(r"\d+", found[1])} - set(ready)
-        assert bool(missing) == (about == "a bucket that finish() launches")
-    if found := re.search(r"computed the gradient of layer (\d+) (\d+) times", text):
-        assert ready.count(int(found[1])) == int(found[2])
-    if found := re.search(r"finish\(\) launched (\d+) all-reduces", text):
-        assert launches == int(found[1])
-    if found := re.search(r"computed no gradient of layer (\d+)", text):
-        assert int(found[1]) not in ready
-    if found := re.search(r"sent (\d+) messages of (\d+) bytes", text):
-        sends = [re.search(r"(\d+) bytes", line) for line in events if re.search(r"launched: send\b", line)]
-        assert (len(sends), sum(int(size[1]) for size in sends)) == (int(found[1]), int(found[2]))
-    assert events

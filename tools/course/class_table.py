@@ -1,14 +1,12 @@
-"""The results of a class: a CSV with a line for each student, a page with a bar for each test and with what failures
-have in common, and two questions for each student about what their own code did, with answers for whoever teaches;
-tests/grader/questions.h has what can be asked.
+"""The results of a class: a CSV with a line for each student, and a page with a bar for each test and with what
+failures have in common.
 
-Pages are templates/<name>.html, filled in. What comes from a student is text there, never markup."""
+The page is templates/class.html, filled in. What comes from a student is text there, never markup."""
 
 from __future__ import annotations
 
 import csv
 import json
-import random
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -203,45 +201,3 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 def write_page(path: Path, template: str, **content: object) -> None:
     replace_file(path, render(TEMPLATES / template, **content).encode(errors="replace"))
-
-
-EACH = 2
-
-
-def candidates_of(student: Path) -> Path:
-    """All that could be asked, with the answers: not in the student's folder, which may be handed back."""
-    return student.parent.parent / "candidates" / f"{student.name}.json"
-
-
-def write_questions(folder: Path, students: dict[str, Path], seed: int) -> None:
-    """`students`: their folders, by name."""
-    asked = {name: drawn(_candidates(own), f"{seed} {name}") for name, own in students.items()}
-    for name, own in students.items():
-        (own / "questions.html").unlink(missing_ok=True)
-        if asked[name]:
-            _write_questions(own, f"Questions about your run, {name}", {name: asked[name]}, answers=False)
-    _write_questions(folder, "Questions for each student, with answers", asked, answers=True)
-
-
-def _write_questions(folder: Path, title: str, students: dict[str, list[dict[str, object]]], answers: bool) -> None:
-    write_page(folder / "questions.html", "questions.html", title=title, students=students.items(), answers=answers)
-
-
-def drawn(candidates: list[dict[str, object]], seed: str) -> list[dict[str, object]]:
-    """Of two stages if there are so many, and never two of a kind."""
-    draw, left, asked = random.Random(seed), list(candidates), []
-    while left and len(asked) < EACH:
-        stages = {each["stage"] for each in asked}
-        fresh = [each for each in left if each["stage"] not in stages] or left
-        kind = draw.choice(sorted({(each["stage"], each["about"]) for each in fresh}))
-        asked.append(draw.choice([each for each in fresh if (each["stage"], each["about"]) == kind]))
-        left = [each for each in left if (each["stage"], each["about"]) != kind]
-    return asked
-
-
-def _candidates(folder: Path) -> list[dict[str, object]]:
-    try:
-        by_stage = json.loads(candidates_of(folder).read_bytes())
-        return [{**question, "stage": stage} for stage, found in by_stage.items() for question in found]
-    except (OSError, ValueError, AttributeError, TypeError):
-        return []

@@ -5,8 +5,7 @@ solutions (tools/course/autograder.py). Each is graded by a process of its own (
 and what goes wrong with one harms no other. In the folder that --out names each student has a folder with results.json,
 log.txt and what was taken. Whoever is graded already is not graded again unless the submission or the grader changes,
 so that a run that was stopped goes on; --again grades all, and keeps the table before it as scores.before.csv, for
-diff. In the end there are two tables, scores.csv and class.html, and questions.html: two for each student about their
-own run, with answers; students/<name>/questions.html is the student's page, which has none.
+diff. In the end there are two tables, scores.csv and class.html.
 
 Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
 """
@@ -87,12 +86,10 @@ def _grade_as_asked() -> int:
         if options.again and (options.out / "scores.csv").exists():
             (options.out / "scores.csv").replace(options.out / "scores.before.csv")
         class_table.write(options.out, rows, about)
-        folders = {each.name: each.folder for each in students}
-        class_table.write_questions(options.out, folders, common_seed(options.out))
     failed = [row for row in rows if row.problem]
     for row in failed:
         print(fold(printable(f"{row.student} was not graded: {row.problem}"), columns()))
-    print(f"Tables: {options.out}/scores.csv, {options.out}/class.html; questions to ask: {options.out}/questions.html")
+    print(f"Tables: {options.out}/scores.csv, {options.out}/class.html")
     return 1 if failed else 0
 
 
@@ -172,13 +169,9 @@ def _graded(grader: Path, student: Student, limit: str, seed: int, stopping: thr
     fingerprint = student.fingerprint(grader)
     shutil.rmtree(student.folder, ignore_errors=True)
     student.folder.mkdir(parents=True)
-    candidates = class_table.candidates_of(student.folder)
-    candidates.parent.mkdir(exist_ok=True)
-    candidates.unlink(missing_ok=True)
     results = student.folder.absolute() / "results.json"
     command = [sys.executable, "-m", "tools.course.grade_submission", str(student.place.absolute())]
     command += [f"--out={results}", f"--keep={results.with_name('taken')}"]
-    command += [f"--questions={candidates.absolute()}"]
     command += [f"--seed={seed}"] if hidden.seed() is None else []
     command += [f"--limit={limit}"] if limit else []
     output, began = BoundedText(LOG_LIMIT), time.monotonic()

@@ -73,9 +73,6 @@ def run(options: argparse.Namespace, alive: bool = True) -> Report:
         keep(submission, options.keep)
     grading = Grading(submission, options, alive)
     grading.run()
-    if options.questions:
-        asked = {stage.stage.name: stage.questions for stage in grading.report.stages if stage.questions}
-        replace_file(options.questions.absolute(), json.dumps(asked, indent=1).encode() + b"\n")
     return grading.report
 
 
@@ -85,7 +82,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("submission", type=Path, help="a folder, or a .zip such as `make submit` makes")
     parser.add_argument("--out", type=Path, required=True, help="where to write results.json")
     parser.add_argument("--keep", type=Path, help="a folder for what was taken: sources, and answers for the writeup")
-    parser.add_argument("--questions", type=Path, help="where to write what can be asked about the run, with answers")
     parser.add_argument("--seed", default="", help="of the inputs; default: hidden/seed, else drawn")
     parser.add_argument("--limit", type=float, default=ALL_S, help="seconds for all tests (%(default)g), not counted "
                         "while they wait for a processor; a stage may take its part of what those before it have left"

@@ -33,7 +33,6 @@ class Records:
         self._skipping = False
         self.run_finished = False
         self.activity: dict[str, list[object]] = {}  # by scenario: tests/grader/minimum_activity.h
-        self.questions: list[dict] = []  # about what the ranks did: tests/grader/questions.h
         self.count = 0  # of valid records: a measure of progress
 
     def feed(self, data: bytes) -> None:
@@ -102,7 +101,6 @@ class Records:
 
     def _run_finished(self, record: dict) -> bool:
         self.activity = record.get("activity", {})
-        self.questions = record.get("questions", [])
         in_order = not self._current and not self.run_finished
         self.run_finished |= in_order
         return in_order

@@ -15,7 +15,7 @@ What a test program build/bin/tests_<stage> understands:
                "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...],  for deductions.py
                "scenarios": [names, ...], "picture": ...}  for make debug and the page: tests/grader/picture.h
               {"event": "scenario_ended"}  at any time, so that a silent program is noticed
-              {"event": "run_finished", "activity": ..., "questions": ...}
+              {"event": "run_finished", "activity": ...}
             todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
             report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
 """
@@ -106,7 +106,7 @@ def run_stage(
         records.distrust(reason)
     records.close(reason)
     deductions.settle(report.results)
-    report.activity, report.questions = records.activity, records.questions
+    report.activity = records.activity
 
 
 @functools.cache

@@ -91,7 +91,6 @@ class StageReport:
     sources: str = ""  # the digest of what was graded
     output: str = ""
     activity: dict[str, list[object]] = field(default_factory=dict)  # by scenario: tests/grader/minimum_activity.h
-    questions: list[dict] = field(default_factory=list)  # about what its ranks did, with answers
 
     @property
     def compiles(self) -> bool:
