@@ -35,13 +35,4 @@ void ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp o
   TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 05 ring all-reduce: ring_all_reduce");
 }
 
-// Extension, no points. In place: the same result as ring_all_reduce, in segments of
-// options.segment_bytes bytes.
-// Throws c10::Error before any message for bad arguments: see the header.
-// Read on: README.md, "Extension: the pipelined ring".
-void pipelined_ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
-                               const PipelinedRingOptions& options) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 05 ring all-reduce: pipelined extension");
-}
-
 }  // namespace ddp

@@ -57,16 +57,4 @@ void ring_all_gather(at::Tensor tensor, const ProcessGroupPtr& group);
 /// call, and that constant.
 void ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op = ReduceOp::kSum);
 
-struct PipelinedRingOptions {
-  ReduceOp op = ReduceOp::kSum;
-  /// Chunks are sent in segments of about this many bytes; > 0, else c10::Error.
-  std::int64_t segment_bytes = std::int64_t{1} << 20;
-};
-
-/// Extension, no points: the same result, faster. A chunk travels in segments, so that adding one
-/// overlaps with the transfer of the next. Both directions of the ring may be used at once: only
-/// here may a rank send to both neighbours and receive from both.
-void pipelined_ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
-                               const PipelinedRingOptions& options = {});
-
 }  // namespace ddp

@@ -136,10 +136,6 @@ using Group = ProcessGroupPtr;
 constexpr AllReduce kAll[] = {
     {.name = kRing,
      .run = [](const at::Tensor& t, const Group& g, ReduceOp op) { ring_all_reduce(t, g, op); }},
-    {.name = "pipelined ring",
-     .run = [](const at::Tensor& t, const Group& g,
-               ReduceOp op) { pipelined_ring_all_reduce(t, g, {.op = op}); },
-     .optional = true},
     {.name = "butterfly",
      .run = [](const at::Tensor& t, const Group& g,
                ReduceOp op) { butterfly_all_reduce(t, g, op); }},
@@ -173,18 +169,8 @@ std::vector<AllReduce> usable_all_reduces(const std::vector<std::string>& names,
                                           const at::Device& device, const ProcessGroupPtr& group) {
   std::vector<AllReduce> usable;
   for (const std::string& name : names) {
-    const AllReduce& one = all_reduce_named(name);
-    try {
-      expect_right_sum(one, device, group);
-      usable.push_back(one);
-    } catch (const c10::NotImplementedError& error) {
-      if (!one.optional) {
-        throw;
-      }
-      if (group->getRank() == 0) {
-        std::fprintf(stderr, "%s is left out: %s\n", one.name, error.msg().c_str());
-      }
-    }
+    usable.push_back(all_reduce_named(name));
+    expect_right_sum(usable.back(), device, group);
   }
   return usable;
 }

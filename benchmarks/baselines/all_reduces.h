@@ -17,16 +17,14 @@ constexpr const char* kRing = "ring";
 struct AllReduce {
   const char* name = "";
   void (*run)(const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op) = nullptr;
-  bool optional = false;  // an extension, which may be a stub
 };
 
 /// Throws c10::ValueError for an unknown name.
 const AllReduce& all_reduce_named(const std::string& name);
 
-/// Those of `names` that can be measured, in the same order: stage 05's "ring" and "pipelined
-/// ring", whose library must be loaded; the given "butterfly", "recursive doubling" and "tree"; and
-/// "all_reduce", the group's own. Collective: each sums a few elements. An optional one that is a
-/// stub is left out, with one line on stderr; for any other stub its c10::NotImplementedError is
+/// Those of `names` that can be measured, in the same order: stage 05's "ring", whose library
+/// must be loaded; the given "butterfly", "recursive doubling" and "tree"; and "all_reduce", the
+/// group's own. Collective: each sums a few elements. For a stub its c10::NotImplementedError is
 /// thrown. Throws c10::ValueError for an unknown name, c10::Error if a sum is wrong: then it is not
 /// worth measuring.
 std::vector<AllReduce> usable_all_reduces(const std::vector<std::string>& names,

@@ -17,7 +17,6 @@
 #include "ddp/launching/launch.h"
 #include "ddp/meters/whole_file.h"
 #include "ddp/ranks/stage_library.h"
-#include "ddp/shm/shm_backend.h"
 #include "ddp/timeline/timeline.h"
 #include "measuring/result.h"
 
@@ -61,11 +60,6 @@ void UnfinishedCode::look_for_it(const std::function<void()>& body, bool tells) 
 
 BackendPtr make_backend(const std::string& name, const at::Device& device,
                         const RankContext& context, std::chrono::milliseconds timeout) {
-  if (name == kShmBackend) {
-    TORCH_CHECK_VALUE(device.is_cpu(),
-                      "shared memory moves CPU tensors: leave out --backend shm or --device cuda");
-    return make_shm_backend(context, timeout);
-  }
   if (name == kGlooBackend && device.is_cuda()) {
     return c10::make_intrusive<HostStagedBackend>(make_gloo_backend(context, timeout));
   }
@@ -89,7 +83,7 @@ BackendPtr limited(BackendPtr backend, const LinkLimit& limit) {
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
-  if (device.is_cpu() && options.backend != kShmBackend && placement_of(context).one_machine) {
+  if (device.is_cpu() && placement_of(context).one_machine) {
     keep_to_own_cores(context.rank, context.world_size);  // before Gloo starts its thread
   }
   const BackendPtr backend = limited(make_backend(options.backend, device, context), options);

@@ -21,10 +21,9 @@ class App;  // the command line of a program; benchmarks/measuring/command_line.
 namespace ddp {
 
 /// The values of BenchmarkOptions::backend. Gloo moves a GPU's tensors through host memory, NCCL no
-/// others, and shared memory (see make_shm_backend()) only those of ranks on one machine's CPU.
+/// others.
 constexpr const char* kGlooBackend = "gloo";
 constexpr const char* kNcclBackend = "nccl";
-constexpr const char* kShmBackend = "shm";
 
 /// What a link is slowed down to; see LimitedLink. Zeros: as it is.
 struct LinkLimit {

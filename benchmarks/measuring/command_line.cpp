@@ -116,9 +116,8 @@ void add_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv)
              {"quick", "full", "paper"});
   add_choice(line, "--device", options.device, "Where the tensors are", {"cpu", "cuda"});
   add_choice(line, "--backend", options.backend,
-             "What moves tensors; default: nccl where each rank has a GPU, else gloo. shm: shared "
-             "memory, of ranks on one machine",
-             {kGlooBackend, kNcclBackend, kShmBackend});
+             "What moves tensors; default: nccl where each rank has a GPU, else gloo",
+             {kGlooBackend, kNcclBackend});
   add_number(line, "--world-size", options.world_size,
              "Number of ranks; torchrun, mpirun or srun overrides it", 1, 32);
   add_flags(line, static_cast<LinkLimit&>(options));

@@ -7,20 +7,16 @@ import pandas as pd
 from figures.lib import style
 
 RING = "ring"
-BACKENDS = {"gloo": "Gloo", "nccl": "NCCL", "shm": "shared memory"}
-GLOO = "gloo all_reduce"  # beside another backend's own
+BACKENDS = {"gloo": "Gloo", "nccl": "NCCL"}
 LOOKS = {
     RING: {"color": style.BLUE, "marker": "o"},
-    "pipelined ring": {"color": style.SKY, "marker": "D"},
     "butterfly": {"color": style.ORANGE, "marker": "s"},
     "recursive doubling": {"color": style.GREEN, "marker": "^"},
     "tree": {"color": style.PURPLE, "marker": "v"},
     "all_reduce": {"color": style.VERMILION, "marker": "X"},
-    GLOO: {"color": style.GREY, "marker": "P"},
 }
 COLLECTIVES = "collectives"  # the program
-COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by the program
-KNOWN = (*COMPARED, GLOO)
+COMPARED = (RING, "butterfly", "all_reduce")  # by the program
 
 
 def title_of(variant: str, result: pd.DataFrame) -> str:
@@ -29,7 +25,7 @@ def title_of(variant: str, result: pd.DataFrame) -> str:
     if variant == "all_reduce":  # of several worlds only the smaller ones may have enough GPUs
         whose = "the backend" if "," in backend else BACKENDS.get(backend, backend)
         return f"{whose}'s all_reduce"
-    return "Gloo's all_reduce" if variant == GLOO else variant
+    return variant
 
 
 def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
@@ -39,8 +35,8 @@ def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
 
 def collectives_times(result: pd.DataFrame) -> pd.DataFrame:
     """Seconds of a call, by world size, variant and bytes: the median, and the 10th and 90th percentile, low and high.
-    Variants are in the order of KNOWN."""
-    ordered = result.assign(variant=pd.Categorical(result["variant"], KNOWN))
+    Variants are in the order of COMPARED."""
+    ordered = result.assign(variant=pd.Categorical(result["variant"], COMPARED))
     groups = ordered.groupby(["world_size", "variant", "bytes"], observed=True)["value"]
     low, high = groups.quantile(0.1), groups.quantile(0.9)
     return pd.DataFrame({"median": groups.median(), "low": low, "high": high, "calls": groups.size()})

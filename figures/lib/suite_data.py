@@ -11,7 +11,6 @@ NO_DDP, NO_DDP_ROUND = "compute only", "no ddp"  # the variant, and the name of 
 # The variants that use DDP, with the names that readers see.
 VARIANTS = {"bucketed": "stage 03", "Reducer": "c10d::Reducer"}
 PUBLISHED = "PyTorch 1.4, V100 GPUs, NCCL"  # how the published numbers were measured
-PUBLISHED_BATCH = 32
 ROUND = ["model", "round", "gpus"]
 
 

@@ -1,4 +1,4 @@
-"""Tables: scripts make them from result files, like figures, in the form of the published ones.
+"""Tables: scripts make them from result files, like figures.
 
 Two files are written: name.txt, to read and paste, which ends with its provenance; and name.json, with columns, rows
 and provenance, for the writeup.
@@ -22,26 +22,17 @@ NO_RATIO = "diff"  # in percent: zero means nothing
 
 @dataclass(frozen=True)
 class Table:
-    """`text` is the table in its published form; `columns` and `rows` are its cells, or the most important ones, for a
-    page of the writeup. `note` says what a reader must know."""
+    """`note` says what a reader must know."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
-    text: str
     results: list[pd.DataFrame]  # whose numbers they are
     note: str = ""
 
-
-def markdown(columns: list[str], rows: list[list[str]], aligned: bool) -> str:
-    """In Markdown, as in a README. `aligned` cells are as wide as their column, to be read as plain text; others are as
-    wide as their text."""
-    cells = [columns, *rows]
-    widths = [max(map(len, column)) for column in zip(*(cells if aligned else [columns]))]
-    padding = widths if aligned else [0] * len(columns)
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, padding)) + " |" for row in cells]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
+    def text(self) -> str:
+        cells = tabulate(self.rows, self.columns, tablefmt="simple", disable_numparse=True)
+        return f"{self.title}\n\n{cells}\n\n{self.note}"
 
 
 def in_lines(document: dict[str, object]) -> str:
@@ -60,9 +51,9 @@ def save(table: Table, folder: Path, name: str) -> list[Path]:
     document = {
         "schema_version": SCHEMA_VERSION, "kind": "table", "name": name, "title": table.title, "note": table.note,
         "provenance": [result.attrs["provenance"] for result in table.results],
-        "columns": table.columns, "rows": table.rows, "text": table.text,
+        "columns": table.columns, "rows": table.rows,
     }  # fmt: skip
-    text = table.text.rstrip("\n") + f"\n\n{provenance_in_words(table.results)}\n"
+    text = table.text().rstrip("\n") + f"\n\n{provenance_in_words(table.results)}\n"
     return [
         write_whole(folder / f"{name}.{kind}", lambda file, content=content: file.write_text(content, encoding="utf-8"))
         for kind, content in (("txt", text), ("json", in_lines(document)))
@@ -92,16 +83,8 @@ def side_by_side(
         f"{len(published)} published rows {len(both)} were repeated."
     )
     rows = [list(row) for row in zip(*cells)]
-    made = simple_table(f"{table.title}: here and published", columns, rows, table.results, note)
+    made = Table(f"{table.title}: here and published", columns, rows, table.results, note)
     yield name_of(f"{name}.beside", table.results[0]), made
-
-
-def simple_table(
-    title: str, columns: list[str], rows: list[list[str]], results: list[pd.DataFrame], note: str
-) -> Table:
-    """A table whose text has the same cells, and the note below them."""
-    text = f"{tabulate(rows, columns, tablefmt='simple', disable_numparse=True)}\n\n{note}"
-    return Table(title, columns, rows, text, results, note)
 
 
 def ratio(value: float, published: float) -> str:

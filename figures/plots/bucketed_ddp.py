@@ -14,7 +14,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
-from tabulate import tabulate
 
 from figures.lib import held_out, predictions, script, style, training_times
 from figures.lib.predictions import TIMES_ONLY, setup_in_words
@@ -125,42 +124,8 @@ def draw(result: pd.DataFrame, batch: int) -> Figure:
     return predictions.add_caption(figure, result, cells, caption(result, times), quantities)
 
 
-def as_tensor(value: float, device: str) -> str:
-    """The value as torch prints a tensor of one element."""
-    number = f"{value:.0f}." if value == int(value) else f"{value:.4e}" if abs(value) < 1e-4 else f"{value:.4f}"
-    return f"tensor([{number}]{', device=' + repr('cuda:0') if device == 'cuda' else ''})"
-
-
-def published_form(times: pd.DataFrame, device: str) -> str:
-    """All lines of bucketed trainings, batch by batch. They give both caps if a smaller model's differs from the
-    published one."""
-    parts = []
-    for batch, rows in times.groupby("local_bs", sort=False):
-        lines = [f"#### Batch size {batch}"]
-        for _, row in rows.iterrows():
-            megabytes, cap = row["bucket_size_mb"], row.get("cap_bytes", row["bucket_size_mb"] << 20)
-            note = "" if cap == megabytes << 20 else f" (of xl's gradients; here {cap} bytes)"
-            lines.append(
-                f"Training DDP model, local_bs: {batch}, seq_len: {row['seq_len']}, bucket_size_mb: {megabytes}{note}"
-            )
-            lines += [f"{name}: {as_tensor(row[part], device)}" for part, name in PUBLISHED.items()]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
-
-
 def marked(variant: str) -> str:
     return variant + (MARK if variant == REDUCER else "")
-
-
-def unbucketed_form(times: pd.DataFrame) -> str:
-    """A row for each variant without buckets, for each batch and sequence."""
-    rows = []
-    for _, row in times[times["variant"] != BUCKETED].iterrows():
-        known = [TRAIN] if row["variant"] == COMPUTE else NUMBERS
-        texts = [f"{row[part]:.4f}" if part in known else "-" for part in NUMBERS]
-        rows.append([row["local_bs"], row["seq_len"], marked(row["variant"]), *texts])
-    headers = ["local_bs", "seq_len", "variant", "total time train", "total time grad all reduce", "ratio"]
-    return tabulate(rows, headers, tablefmt="simple", disable_numparse=True)
 
 
 def grid(times: pd.DataFrame) -> pd.DataFrame:
@@ -196,10 +161,8 @@ def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
         times = training_times.times(result)
         bucketed, page = times[times["variant"] == BUCKETED], grid(times)
         note = note_of(result, bucketed)
-        published = published_form(bucketed, result.attrs["provenance"]["device"])
-        text = "\n\n".join(filter(None, [published, "#### Without buckets", unbucketed_form(times), note]))
         title = "Time of a training iteration, in parentheses of the gradient all-reduce [ms]"
-        table = Table(title, list(page.columns), page.to_numpy().tolist(), text, [result], note)
+        table = Table(title, list(page.columns), page.to_numpy().tolist(), [result], note)
         yield name_of(PROGRAM, result), table
         keys = ["local_bs", "seq_len", "bucket_size_mb"]
         own = bucketed[keys + NUMBERS].rename(columns=PUBLISHED)

@@ -15,17 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
-from figures.lib.all_reduces import COLLECTIVES, COMPARED, KNOWN, LOOKS, bus_bandwidth, collectives_times, title_of
+from figures.lib.all_reduces import COLLECTIVES, COMPARED, LOOKS, bus_bandwidth, collectives_times, title_of
 from figures.lib.result_files import left_out, link, load, name_of
 from figures.lib.tables import Table
 
 TICKS = 3  # of sizes, in each panel
 SHIFT = 1.05  # distance between the points of two variants, as a factor of size
-ELEMENT = 4  # bytes of a float32
-HEADER = (
-    "#       size         count      type   redop        time     algbw     busbw\n"
-    "#        (B)    (elements)                          (us)    (GB/s)    (GB/s)"
-)
 
 
 def model_seconds(size: float, ranks: int, alpha: float, beta: float) -> float:
@@ -60,7 +55,7 @@ def draw_fits(result: pd.DataFrame, times: pd.DataFrame, ranks: int) -> Figure:
         line = np.geomspace(sizes.min(), sizes.max(), 200)
         bandwidth = bus_bandwidth(line, model_seconds(line, ranks, alpha, beta), ranks)
         axes.plot(line, bandwidth, color=look["color"], linewidth=look["linewidth"])
-        beside = own.index * SHIFT ** (KNOWN.index(variant) - (len(KNOWN) - 1) / 2)
+        beside = own.index * SHIFT ** (COMPARED.index(variant) - (len(COMPARED) - 1) / 2)
         low, high, points = (bus_bandwidth(own.index, own[name], ranks) for name in ("low", "high", "median"))
         axes.vlines(beside, low, high, color=look["color"], linewidth=0.9, alpha=0.6)
         axes.plot(beside, points, **(look | {"linestyle": "none"}), markeredgecolor="white", markeredgewidth=0.4)
@@ -117,23 +112,10 @@ def draw_worlds(result: pd.DataFrame, times: pd.DataFrame) -> Figure:
     return style.add_caption(figure, text, [result])
 
 
-def section(title: str, rows: pd.DataFrame) -> str:
-    """One variant in one world, a line for each size."""
-    lines = [f"# {title}", HEADER]
-    for row in rows.itertuples():
-        columns = f"{row.bytes:12d}  {row.bytes // ELEMENT:12d}  {'float':>8s}  {'sum':>6s}  {1e6 * row.median:10.1f}"
-        lines.append(f"{columns}  {1e-9 * row.bytes / row.median:8.4f}  {row.bandwidth:8.4f}")
-    return "\n".join([*lines, f"# Avg bus bandwidth    : {rows['bandwidth'].mean():.4f}"])
-
-
 def make_table(result: pd.DataFrame) -> Table:
-    """The table; for a page only its bus bandwidths, the variants side by side."""
+    """Bus bandwidths, the variants side by side."""
     times = collectives_times(result).reset_index()
     times["bandwidth"] = bus_bandwidth(times["bytes"], times["median"], times["world_size"])
-    text = "\n#\n".join(
-        section(f"{world} ranks, {title_of(variant, result)}", rows)
-        for (world, variant), rows in times.groupby(["world_size", "variant"], sort=False)
-    )
     variants = list(times["variant"].unique())
     wide = times.pivot(index=["world_size", "bytes"], columns="variant", values="bandwidth")[variants]
     rows = [
@@ -146,7 +128,7 @@ def make_table(result: pd.DataFrame) -> Table:
         f"ranks begin together, of the slowest rank.{crowded}{left_out(COMPARED, variants)}"
     )
     columns = ["ranks", "size", *(title_of(variant, result) for variant in variants)]
-    return Table("Bus bandwidth of all-reduces, in GB/s", columns, rows, text, [result], note)
+    return Table("Bus bandwidth of all-reduces, in GB/s", columns, rows, [result], note)
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:

@@ -1,4 +1,4 @@
-"""Draws the latency of ResNet-50's forward and backward over the buffer size, and sets it in the published form.
+"""Draws the latency of ResNet-50's forward and backward over the buffer size, and sets a table of it.
 
 Reads result files of the benchmark compare_ddp. What was measured stands on the left of the published numbers; what
 was simulated, by its subcommand published, is lines through the published points.
@@ -6,16 +6,13 @@ was simulated, by its subcommand published, is lines through the published point
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from tabulate import tabulate
 
 from figures.lib import ddp_comparison, predictions, script, style
 from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, OPTIONS, PROGRAM, STAGE, SYNC, M
@@ -39,17 +36,7 @@ BUFFERS = (
     "Buffers of core have a cap of M MiB, all others hold M = 2$^{20}$ elements. Dotted: a buffer holds all gradients. "
     "Scales do not begin at 0."
 )
-# As published: the second "mean" is the median.
-COLUMNS = ("Mean", "delta%", "mean", "delta%", "p90", "delta%", "p95", "delta%%", "p99", "delta%")
 ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES, STAGE)  # the published ones in their order, then the others
-TAKEAWAYS = """\
-1) In the forward path, Python impl is 1% faster than DPP Core. Python SYNC and ASYNC are on-par
-2) re2 backward, speed ranking: DDPCore > Python Async > Python SYNC.
-3) Python ASYNC - backward is [2%-20%] slower than DDPCore, varies by buffer size slightly
-   * It's expected since larger buffer size means less parallelization as number of buckets decreases
-   * No difference once buffer size is larger than total elements (24.37M) such as 25M, 26M, 27M
-3) Python SYNC - backward is 20% slower than DDP Core, independent of buffer size"""  # as published
-WIDTH = 136  # of a line of prose, as wide as the tables
 
 
 def configuration(result: pd.DataFrame) -> str:
@@ -132,27 +119,6 @@ def draw_simulated(result: pd.DataFrame) -> Figure:
     return predictions.add_caption(figure, result, predictions.compare_ddp(result), text + BUFFERS, quantities)
 
 
-def summary(latencies: pd.DataFrame, size: int) -> str:
-    """One buffer size, as published; what is not known is a dash."""
-    texts = []
-    for direction in DIRECTIONS:
-        cells = latencies.loc[size, direction].astype(object)
-        cells = cells.where(cells.notna(), None)
-        rows = [[OPTIONS[variant], *cells.loc[variant]] for variant in ROWS if variant in cells.index]
-        texts.append(tabulate(rows, headers=[f"DDP: [{direction}]", *COLUMNS], tablefmt="simple", missingval="-"))
-    return f"=== Summary for buffer_size: {size}M ===\n" + "\n\n\n".join(texts)
-
-
-def model_summary(of: dict[str, Any]) -> str:
-    lines = (
-        ("total parameters", of["parameters"], f" in {of['parameter_tensors']} tensors"),
-        ("trainable parameters", of["trainable_parameters"], ""),
-        ("largest parameter", of["largest_parameter_elements"],
-         f", {of['largest_parameter']} ({of['largest_parameter_shape']})"),
-    )  # fmt: skip
-    return "\n".join(f"{what:<22}{elements:>12,} = {elements / M:.2f}M{note}" for what, elements, note in lines)
-
-
 def note_of(result: pd.DataFrame, there: list[str]) -> str:
     values, ranks = result.attrs["parameters"], result.attrs["provenance"]["world_size"]
     buffers = (
@@ -191,13 +157,8 @@ def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
         sizes = list(latencies.index.unique("buffer_size"))
         note = note_of(result, ddp_comparison.variants_of(latencies))
         columns, rows = compact(latencies, sizes)
-        unknown = [column for column in latencies.columns if column.removesuffix("_delta") not in known]
-        printed = latencies.assign(**dict.fromkeys(unknown))
-        model = f"Model: ResNet-50\n{model_summary(result.attrs['parameters'])}"
-        texts = [f"Published takeaways:\n{TAKEAWAYS}", model, textwrap.fill(note, WIDTH)]
-        text = "\n\n\n".join([*texts, *(summary(printed, size) for size in sizes)])
         title = "ResNet-50 over buffer sizes: latency of forward and backward"
-        table = Table(title, columns, rows, text, [result], note)
+        table = Table(title, columns, rows, [result], note)
         yield name_of(PROGRAM, result), table
         own = latencies[known].reset_index().replace({"variant": OPTIONS})
         yield from side_by_side(PROGRAM, table, PROGRAM, ddp_comparison.KEYS, own)

@@ -147,26 +147,6 @@ def as_printed(seconds: pd.DataFrame, batch_size: int) -> pd.DataFrame:
     return cells
 
 
-def published() -> pd.DataFrame:
-    cells = load_reference(PROGRAM, as_printed=True)
-    wide = cells.pivot(index=ROUND, columns="percentile", values=["sec/iter", "ex/sec"])
-    wide.columns = [f"{percent} {unit}" for unit, percent in wide.columns]
-    return wide.loc[list(cells.groupby(ROUND, sort=False).groups)].reset_index()
-
-
-def blocks(cells: pd.DataFrame, batch_size: int) -> str:
-    """The lines of all models."""
-    texts = []
-    for model, rounds in cells.groupby("model", sort=False):
-        lines = [f"Benchmark: {model} with batch size {batch_size}", ""]
-        lines.append(" " * 22 + f"{'sec/iter':>14}{'ex/sec':>10}" * len(PERCENTS))
-        for _, row in rounds.iterrows():
-            parts = (f"  p{p:02}:  {row[f'{p} sec/iter']}s  {row[f'{p} ex/sec']:>6}/s" for p in PERCENTS)
-            lines.append(f"{row['gpus']:>4} GPUs -- {row['round']:>8}:" + "".join(parts))
-        texts.append("\n".join(lines) + "\n")
-    return "\n".join(texts)
-
-
 def of_size(result: pd.DataFrame, variant: str, size: int, several: bool) -> Iterator[tuple[str, Table]]:
     values, seconds = result.attrs["parameters"], suite_data.rounds(result, variant, size, *PERCENTS)
     cells = as_printed(seconds, values["batch_size"])
@@ -177,7 +157,7 @@ def of_size(result: pd.DataFrame, variant: str, size: int, several: bool) -> Ite
     if simulated(result):
         note = f"{setup_in_words(result)}. All iterations take the same, so that all percentiles do. {TIMES_ONLY}"
     title = f"{VARIANTS[variant]}, buckets of {size} MB"
-    table = Table(title, COLUMNS, rows, blocks(cells, values["batch_size"]), [result], note)
+    table = Table(title, COLUMNS, rows, [result], note)
     name = f"{PROGRAM}.{variant}" + (f"_{size}MB" if several else "")
     yield name_of(name, result), table
     if size == PUBLISHED_BUCKET:
@@ -213,7 +193,7 @@ def of_both_sizes(result: pd.DataFrame, variant: str) -> Iterator[tuple[str, Tab
     title, name = f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB", f"{PROGRAM}_ab.{variant}"
     note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. "
     note += f"{setup_in_words(result)}. {TIMES_ONLY}" if simulated(result) else "They took turns."
-    table = Table(title, columns, rows, ddp_diff.format_diff(baseline, test), [result], note)
+    table = Table(title, columns, rows, [result], note)
     yield name_of(name, result), table
     yield from side_by_side(name, table, "ddp_suite_diff", ["model", "gpus", "percentile"], own)
 

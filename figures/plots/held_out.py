@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from figures.lib import held_out, script, style
 from figures.lib.result_files import load, name_of
-from figures.lib.tables import Table, simple_table
+from figures.lib.tables import Table
 
 PROGRAM = "held_out"
 LOOKS = {
@@ -53,7 +53,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
     for result in (load(file, "bucketed_ddp") for file in files):
         name, lines = name_of(PROGRAM, result), held_out.lines(held_out.rows())
         yield name, draw(result)
-        yield name, simple_table("Predictions that nothing was fitted to", held_out.COLUMNS, lines, [result], NOTE)
+        yield name, Table("Predictions that nothing was fitted to", held_out.COLUMNS, lines, [result], NOTE)
 
 
 main = script.main(__name__, __doc__, make)

@@ -10,7 +10,7 @@ from pathlib import Path
 from figures.lib import script
 from figures.lib.predictions import EXPERIMENTS, TIMES_ONLY, best_sizes, errors, percent, unit_of
 from figures.lib.result_files import ResultError, load, name_of, simulated
-from figures.lib.tables import Table, simple_table
+from figures.lib.tables import Table
 
 NAME = "predictions"
 COLUMNS = ["experiment", "quantity", "predicted cells", "mean error", "largest", "dull mean", "dull largest"]
@@ -38,7 +38,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
             same, panels = best_sizes(cells)
             note += f" bucketed_ddp: the best bucket size is the published one in {same} of {panels} panels."
     title = "Predictions at published scale, and how far they are from the published numbers"
-    table = simple_table(title, COLUMNS, rows, list(results.values()), note)
+    table = Table(title, COLUMNS, rows, list(results.values()), note)
     yield name_of(NAME, table.results[0]), table
 
 

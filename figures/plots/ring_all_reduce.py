@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from figures.lib import script, style
 from figures.lib.all_reduces import LOOKS, RING, title_of
 from figures.lib.result_files import load, load_reference, name_of, pick, setup_of
-from figures.lib.tables import Table, markdown, side_by_side
+from figures.lib.tables import Table, side_by_side
 
 PROGRAM = "ring_all_reduce"
 REFERENCES = {"butterfly": "ring_all_reduce.butterfly", "all_reduce": "ring_all_reduce.torch"}  # by the baseline
@@ -134,20 +134,13 @@ def texts_of(numbers: pd.DataFrame) -> list[list[str]]:
     ]
 
 
-def text_of(baseline: str, numbers: pd.DataFrame, command: str) -> str:
-    body = markdown([*CELL, *numbers.columns], texts_of(numbers), aligned=False)
-    return f"{TITLES[baseline]}\n\n{body}\n\nto reproduce: `{command}`\n"
-
-
 def make_table(result: pd.DataFrame, baseline: str, numbers: pd.DataFrame) -> Table:
     name, provenance = title_of(baseline, result), result.attrs["provenance"]
     whose = "" if baseline == "butterfly" else f"torch: {name}. "
     return Table(
-        title=f"Ring all-reduce beside {'the given butterfly' if baseline == 'butterfly' else name}: "
-        "first calls, as published",
+        title=f"Ring all-reduce beside {'the given butterfly' if baseline == 'butterfly' else name}: first calls",
         columns=[*CELL, *numbers.columns],
         rows=texts_of(numbers),
-        text=text_of(baseline, numbers, provenance["command"]),
         results=[result],
         note=f"Means of {result.attrs['parameters']['repetitions']} repeats of the largest value of all ranks: seconds "
         "of the first call of new processes, ru_maxrss in KiB, squared errors of rank 0 against the mean in float32. "

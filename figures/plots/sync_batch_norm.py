@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
 from figures.lib.result_files import link, load, load_reference, name_of, pick
-from figures.lib.tables import Table, markdown, side_by_side
+from figures.lib.tables import Table, side_by_side
 
 PROGRAM = "sync_batch_norm"
 CELL = ["batch_size", "hidden_dim"]
@@ -129,14 +129,8 @@ def draw(result: pd.DataFrame) -> Figure:
 
 
 def texts_of(rows: pd.DataFrame) -> list[list[str]]:
-    """The cells of COLUMNS, as published."""
+    """The cells of COLUMNS."""
     return [[*map(str, row[:3]), f"{row[3]:.5f}", f"{row[4]:.0f}"] for row in rows.itertuples(index=False, name=None)]
-
-
-def text_of(tables: dict[str, pd.DataFrame], runs: int, command: str) -> str:
-    """The published section, word for word."""
-    parts = [f"{title}\n{markdown(COLUMNS, texts_of(tables[variant]), True)}" for variant, title in TITLES.items()]
-    return f"{runs} runs for each parameter set\n\n" + "\n\n\n".join(parts) + f"\n\nto reproduce: `{command}`\n"
 
 
 def takeaway(tables: dict[str, pd.DataFrame]) -> str:
@@ -152,7 +146,6 @@ def table(result: pd.DataFrame, direction: str, tables: dict[str, pd.DataFrame])
         title=f"Synchronized batch normalization: {direction}",
         columns=["implementation", *COLUMNS],
         rows=[[title, *cells] for variant, title in TITLES.items() for cells in texts_of(tables[variant])],
-        text=text_of(tables, runs, result.attrs["provenance"]["command"]),
         results=[result],
         note=f"Pytorch BN: the port of nn.SyncBatchNorm. Selfmade BN: stage 04. Medians of {runs} calls, of the "
         f"slowest rank, in seconds; most bytes of tensors at once, input and output counted in. {takeaway(tables)}",

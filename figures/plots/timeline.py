@@ -154,7 +154,7 @@ def subtitle(result: pd.DataFrame) -> str:
             f"simulated cluster: {values['model']}, {values['batch_size']} sequences of {values['sequence_length']} "
             f"tokens a rank, {values['gpu']} at half of its peak, {values['link']}"
         )
-    backend = result.attrs["provenance"]["backend"].replace("shm", "shared memory")
+    backend = result.attrs["provenance"]["backend"]
     return f"real time, {backend} on {link(result)}: the step of median length of {values['steps']}"
 
 

@@ -8,7 +8,7 @@
 #include "05_ring_all_reduce/ring_all_reduce.h"
 #include "ddp/balanced_split.h"
 
-// What the plain and the pipelined ring have in common.
+// What the ring's functions have in common.
 
 namespace ddp {
 
@@ -51,11 +51,10 @@ class FlatTensor {
 /// chunks travel around. Upstream is where data comes from, downstream where it goes.
 class Ring {
  public:
-  /// Data moves from rank r to rank r + direction, which is 1 or -1.
-  Ring(const at::Tensor& elements, ProcessGroupPtr group, int direction = 1)
+  /// Data moves from rank r to rank r + 1.
+  Ring(const at::Tensor& elements, ProcessGroupPtr group)
       : elements_(elements),
         group_(std::move(group)),
-        direction_(direction),
         chunks_(balanced_split(elements.numel(), size())) {}
 
   int size() const { return group_->getSize(); }
@@ -68,10 +67,10 @@ class Ring {
   }
 
   [[nodiscard]] WorkPtr send_on(const at::Tensor& elements) const {
-    return send_async(elements, rank_at(1), group_, tag());
+    return send_async(elements, rank_at(1), group_);
   }
   [[nodiscard]] WorkPtr receive_into(const at::Tensor& elements) const {
-    return recv_async(elements, rank_at(-1), group_, tag());
+    return recv_async(elements, rank_at(-1), group_);
   }
 
   /// Sends and receives at the same time. If every rank finished sending before it received, none
@@ -86,16 +85,12 @@ class Ring {
  private:
   /// The rank so many hops downstream. C++'s remainder of a negative number is negative.
   int rank_at(int hops) const {
-    const int remainder = (group_->getRank() + direction_ * hops) % size();
+    const int remainder = (group_->getRank() + hops) % size();
     return remainder < 0 ? remainder + size() : remainder;
   }
 
-  /// With two ranks both directions lead to the same neighbour; tags keep them apart.
-  int tag() const { return direction_ > 0 ? 0 : 1; }
-
   at::Tensor elements_;
   ProcessGroupPtr group_;
-  int direction_;
   std::vector<Chunk> chunks_;
 };
 

@@ -129,9 +129,6 @@ void run(const RingCall& call, const at::Tensor& tensor, const ProcessGroupPtr& 
       return ring_all_gather(tensor, group);
     case Function::kAllReduce:
       return ring_all_reduce(tensor, group, call.op);
-    case Function::kPipelined:
-      return pipelined_ring_all_reduce(tensor, group,
-                                       {.op = call.op, .segment_bytes = call.segment_bytes});
   }
 }
 
@@ -158,7 +155,7 @@ at::Tensor kept(const at::Tensor& tensor) {
 
 std::string to_string(Function function) {
   static constexpr const char* kNames[] = {"ring_reduce_scatter()", "ring_all_gather()",
-                                           "ring_all_reduce()", "pipelined_ring_all_reduce()"};
+                                           "ring_all_reduce()"};
   return kNames[static_cast<int>(function)];
 }
 

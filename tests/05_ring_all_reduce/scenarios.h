@@ -16,7 +16,7 @@
 
 namespace ddp::testing {
 
-enum class Function { kReduceScatter, kAllGather, kAllReduce, kPipelined };
+enum class Function { kReduceScatter, kAllGather, kAllReduce };
 
 /// "ring_all_reduce()".
 std::string to_string(Function function);
@@ -61,7 +61,6 @@ struct RingCall {
   bool same_tensor = false;   // that of the call before, with new values
   Autograd autograd = Autograd::kNone;
   GroupIndex group = 0;
-  std::int64_t segment_bytes = 0;  // of the pipelined ring
 };
 
 /// While it lives, each send and recv is a moment to look at buffers in flight; from begin() to end()

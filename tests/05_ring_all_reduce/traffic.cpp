@@ -63,12 +63,11 @@ bool are_two_phases(const Sizes& sent, const Sizes& chunks) {
   return false;
 }
 
-// What is no message to the right neighbour or from the left one; of the pipelined ring, to either.
+// What is no message to the right neighbour or from the left one.
 Finding stranger(const CallOfGroup& call, const CallOfRank& rank, const Seen& launch) {
   const int right = (rank.position + 1) % call.size();
   const int left = (rank.position + call.size() - 1) % call.size();
   const bool send = launch.type == c10d::OpType::SEND;
-  const bool both_ways = call.function() == Function::kPipelined;
   if (!c10d::isP2POp(launch.type)) {
     return "should be made of send and recv only; here is another operation: " +
            describe_operation(launch);
@@ -76,7 +75,7 @@ Finding stranger(const CallOfGroup& call, const CallOfRank& rank, const Seen& la
   if (launch.group != rank.group) {
     return "uses another group than the one that was given: " + describe_operation(launch);
   }
-  if (launch.peer == (send ? right : left) || (both_ways && launch.peer == (send ? left : right))) {
+  if (launch.peer == (send ? right : left)) {
     return "";
   }
   return send ? "this rank should send to its right neighbour only, rank " + std::to_string(right) +
@@ -120,9 +119,6 @@ Finding messages_of_rank(const CallOfGroup& call, const CallOfRank& rank) {
     }
   }
   const auto limit = 2 * static_cast<std::size_t>(call.size() - 1);
-  if (call.function() == Function::kPipelined) {
-    return "";
-  }
   if (sent.size() > limit || received > limit) {
     return "2(N-1) = " + std::to_string(limit) + " messages are enough each way; this rank sends " +
            std::to_string(sent.size()) + " and receives " + std::to_string(received);

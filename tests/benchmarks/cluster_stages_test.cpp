@@ -178,8 +178,7 @@ TEST_F(ClusterStages, ALargerLastBucketTakesLongerByWhatItsBytesCost) {
   });
 }
 
-const std::vector<std::string> kAllReduces = {kRing, "pipelined ring", "butterfly",
-                                              "recursive doubling", "tree"};
+const std::vector<std::string> kAllReduces = {kRing, "butterfly", "recursive doubling", "tree"};
 
 // Rank 0 does what the others do only where these are a power of two: else some have no partner.
 bool needs_power_of_two(const std::string& all_reduce) {

@@ -18,7 +18,6 @@ BUILD = toolchain.BUILD_DIR
 UNFINISHED, REFUSED = 3, 4
 SECONDS = 120
 ATTEMPTS = 5  # to stop a program before it ends by itself
-SHARED_MEMORY = ("--backend=shm",)  # where Gloo is not what is tested: on busy cores it takes four times as long
 AVERAGING = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.benchmarks.program_helpers import BUILD, SHARED_MEMORY, UNFINISHED, ProgramTest
+from tests.benchmarks.program_helpers import BUILD, UNFINISHED, ProgramTest
 from tools.grading.stages import find_stages
 from tools.setup.toolchain import ROOT
 
@@ -17,24 +17,24 @@ PLAIN = "collectives"
 # A program, or one thing of several that it does; the stages that it measures, and the flags of a short run.
 PROGRAMS = {
     "all_reduce_algorithms": ("5", "--world-size=2", "--sizes=64"),
-    "bucket_overhead": ("3", *SHARED_MEMORY, "--caps=3", "--sequence-length=4", "--repetitions=2", "--warmup=1"),
-    "bucketed_ddp": ("123", *SHARED_MEMORY, "--batch-sizes=1", "--sequence-lengths=4", "--bucket-mb=100",
+    "bucket_overhead": ("3", "--caps=3", "--sequence-length=4", "--repetitions=2", "--warmup=1"),
+    "bucketed_ddp": ("123", "--batch-sizes=1", "--sequence-lengths=4", "--bucket-mb=100",
                      "--repetitions=1", "--warmup=1"),
     "cluster all_reduce_times": ("", "--gpus=2", "--mib=1"),
     "cluster memory_per_gpu": ("367", "--millions=100", "--gpus=1"),
     "cluster scaling": ("123", "--gpus", "1", "2", "--model=small"),
     "cluster sharded_scaling": ("12367", "--gpus", "1"),
     "collectives": ("5", "--repetitions=2", "--warmup=0", "--sizes", "1024", "65536"),
-    "compare_ddp": ("3", *SHARED_MEMORY, "--buffer-sizes=3,25", "--iterations=1", "--discard=0"),
+    "compare_ddp": ("3", "--buffer-sizes=3,25", "--iterations=1", "--discard=0"),
     "ddp_suite": ("3", "--model=resnet50", "--batch-size=2", "--image-size=32", "--steps=1", "--warmup=0"),
     "ring_all_reduce": ("5", "--repetitions=1"),
-    "step_time": ("123", *SHARED_MEMORY, "--batch-size=2", "--steps=2", "--warmup=0"),
-    "step_time --apart": ("123", *SHARED_MEMORY, "--variants=naive,flat", "--batch-size=2", "--steps=2"),
-    "step_time --optimizer=adamw": ("367", *SHARED_MEMORY, "--batch-size=2", "--steps=2", "--world-size=3"),
+    "step_time": ("123", "--batch-size=2", "--steps=2", "--warmup=0"),
+    "step_time --apart": ("123", "--variants=naive,flat", "--batch-size=2", "--steps=2"),
+    "step_time --optimizer=adamw": ("367", "--batch-size=2", "--steps=2", "--world-size=3"),
     "sync_batch_norm": ("4", "--batch-sizes=2", "--hidden-dims=4", "--repetitions=2", "--warmup=1"),
     "timeline": ("123", "--steps=1"),
     "train_cifar100": ("1234", "--train-size=17", "--test-size=13", "--num-epochs=1", "--batch-size=4",
-                       "--grad-accum-steps=2", "--num-seeds=1", *SHARED_MEMORY),
+                       "--grad-accum-steps=2", "--num-seeds=1"),
 }  # fmt: skip
 
 

@@ -56,7 +56,5 @@ def draw_figure(folder: Path, file: str, impl: str = "assignments", preset: str 
 
 def save_table(folder: Path, name: str = "sync_batch_norm", impl: str = "assignments", preset: str = "quick") -> Path:
     result = result_of("sync_batch_norm", impl, preset)
-    table = tables.Table(
-        "A table", ["implementation", "time"], [["own", "1.50 ms"], ["baseline", "3.0"]], "text", [result]
-    )
+    table = tables.Table("A table", ["implementation", "time"], [["own", "1.50 ms"], ["baseline", "3.0"]], [result])
     return next(file for file in tables.save(table, folder, f"{name}.{impl}.{preset}") if file.suffix == ".json")

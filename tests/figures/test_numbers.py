@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 import pytest
 
@@ -18,7 +16,6 @@ from figures.plots import (
     sharded_scaling,
     step_time,
     timeline,
-    train_cifar100,
 )
 from figures.schemes import curves, reductions, steps
 from tests.figures.figure_helpers import sample_of
@@ -164,20 +161,3 @@ class TestMemory:
         kinds = memory_per_gpu.by_kind(result).droplevel("moment").sum(axis="columns")
         most = memory_per_gpu.gigabytes(result, "most").loc[7_500_000_000]
         assert dict(kinds) == pytest.approx(dict(most.T.stack()))
-
-
-class TestWelch:
-    def test_agrees_with_tables_of_students_t(self) -> None:
-        for t, freedom, p in ((12.7062, 1, 0.05), (2.77645, 4, 0.05), (4.60409, 4, 0.01), (2.22814, 10, 0.05)):
-            assert train_cifar100.two_sided_p(t, freedom) == pytest.approx(p, abs=2e-5)
-
-    def test_compares_means_by_their_spread(self) -> None:
-        # Variances 1 and 4 over 3 values each: 2.94 degrees of freedom; 3 would give p = 0.1027.
-        found = train_cifar100.compare([1, 2, 3], [3, 5, 7])
-        assert found.t == pytest.approx(-3 / math.sqrt(5 / 3))
-        assert found.p == pytest.approx(0.1045, abs=1e-3)
-        assert found.within_spread()
-        assert not train_cifar100.compare([1, 1.01, 1.02], [2, 2.01, 2.02]).within_spread()
-        assert train_cifar100.compare([1, 1], [1, 1]).within_spread()
-        assert not train_cifar100.compare([1, 1], [2, 2]).within_spread()
-        assert math.isnan(train_cifar100.compare([1], [2]).p)

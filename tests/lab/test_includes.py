@@ -24,7 +24,6 @@ LAYERS = (
     "/ranks",
     "/launching",
     "/backends",
-    "/shm",
     "/referee",
     "/timeline",
     "/virtual_time",

@@ -1,11 +1,11 @@
 """Fits the constants of the published experiments' hardware, and writes figures/reference/calibration.json.
 
-Needs numpy: .venv/bin/python -m tools.report.calibrate [EXPERIMENT ...]
+Needs scipy, as `make check` does: .venv/bin/python -m tools.report.calibrate [EXPERIMENT ...]
 
 Few cells of each experiment are used (figures/lib/predictions.py names them). A candidate is judged by the C++ program
-itself, `build/bin/<experiment> published --impl solutions --calibration <candidate>`, which runs the stage's
-code; Gauss-Newton steps (Levenberg, 1944; Marquardt, 1963) on the logarithms make the squares of the fitted cells'
-errors small. The file has constants, what they mean, the errors of fitted cells, and how large those of all others are.
+itself, `build/bin/<experiment> published --impl solutions --calibration <candidate>`, which runs the stage's code;
+scipy's least_squares makes the squares of the fitted cells' errors small, on the constants' logarithms. The file has
+constants, what they mean, the errors of fitted cells, and how large those of all others are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import least_squares
 
 from figures.lib import predictions, suite_data
 from figures.lib.result_files import load
@@ -31,7 +32,7 @@ from tools.setup.toolchain import ROOT, LabError
 FILE = held_out.CALIBRATION
 SCHEMA_VERSION = 1
 DIGITS = 4  # of a constant that mean something
-STEPS, STEP, TOO_LITTLE = 30, 1e-2, 1e-4
+STEP, TOO_LITTLE = 1e-3, 1e-5  # of the constants' logarithms, and of the squares
 
 
 @dataclass(frozen=True)
@@ -144,27 +145,6 @@ def weighted_errors(experiment: Experiment, cells: pd.DataFrame) -> np.ndarray:
     return (weights * predictions.error_of(fitted)).to_numpy()
 
 
-def minimize(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> np.ndarray:
-    """Where the sum of squares is least, by damped Gauss-Newton steps from `start`."""
-    at, now, damping = start, residuals(start), 1e-2
-    for _ in range(STEPS):
-        slopes = np.array([(residuals(at + STEP * unit) - now) / STEP for unit in np.eye(len(at))]).T
-        gain = 0.0
-        while gain <= 0 and damping < 1e6:
-            normal = slopes.T @ slopes
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), -slopes.T @ now)
-            there = at + np.clip(step, -0.5, 0.5)
-            then = residuals(there)
-            gain = 1 - float(then @ then) / float(now @ now)
-            damping *= 4 if gain <= 0 else 0.3
-        if gain <= 0:
-            break
-        at, now = there, then
-        if gain < TOO_LITTLE:
-            break
-    return at
-
-
 def fit(program: Program, experiment: Experiment) -> dict[str, float]:
     """All constants: the given ones, and the fitted ones."""
     given = experiment.given()
@@ -177,7 +157,7 @@ def fit(program: Program, experiment: Experiment) -> dict[str, float]:
         return weighted_errors(experiment, program.cells(constants_at(point), experiment.flags))
 
     start = np.array([one.to_coordinate() for one in experiment.constants.values()])
-    return constants_at(minimize(residuals, start))
+    return constants_at(least_squares(residuals, start, method="lm", diff_step=STEP, ftol=TOO_LITTLE).x)
 
 
 def describe(name: str, constants: dict[str, float], cells: pd.DataFrame) -> dict[str, Any]:

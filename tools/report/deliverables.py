@@ -75,9 +75,7 @@ NAIVE, OVERLAPPED, BUCKETED = map(stages.named, ("01_naive_ddp", "02_overlapped_
 BATCH_NORM, RING = map(stages.named, ("04_sync_batch_norm", "05_ring_all_reduce"))
 AVERAGING = (NAIVE, OVERLAPPED, BUCKETED)
 SHARDED = tuple(stage for stage in stages.all_stages() if stage.extension)
-# Ranks that share memory take no core from computing to move data, so that a limited link is what is seen.
-SHARED_MEMORY = ("--backend", "shm")
-LIMITED_LINK = (*SHARED_MEMORY, "--rate-gbit", "3", "--latency-us", "200")
+LIMITED_LINK = ("--rate-gbit", "3", "--latency-us", "200")
 
 
 def on_both_links(label: str, flags: tuple[str, ...] = (), quick: tuple[str, ...] = ()) -> tuple[Run, Run]:
@@ -86,9 +84,9 @@ def on_both_links(label: str, flags: tuple[str, ...] = (), quick: tuple[str, ...
 
 
 # The published all-reduces took a fifth as long as backward; so they do here.
-COMPARE_DDP = (Run("compare_ddp", quick=(*SHARED_MEMORY, "--rate-gbit", "10")),)
+COMPARE_DDP = (Run("compare_ddp", quick=("--rate-gbit", "10")),)
 SUITE_AB = (Run("ddp_suite", "ab", ("--bucket-size", "25", "1"), quick=("--rate-gbit", "10", "--latency-us", "1000")),)
-BUCKET_LINK = (*SHARED_MEMORY, "--rate-gbit", "1", "--latency-us", "100")
+BUCKET_LINK = ("--rate-gbit", "1", "--latency-us", "100")
 # At their published scale, on a simulated cluster.
 BUCKETED_DDP_PUBLISHED, COMPARE_DDP_PUBLISHED, DDP_SUITE_PUBLISHED = (
     (Run(program, preset="published", reads=(CALIBRATION,)),)

@@ -53,6 +53,7 @@ _PACKAGES = {
         "pytest-xdist",
         "pytest-timeout",
         "import-linter",
+        "scipy",
         "zensical",
     ),
 }

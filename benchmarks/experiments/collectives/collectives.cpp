@@ -1,6 +1,5 @@
 // Stage 05: how well all-reduces use the link, for several message sizes and world sizes: the
-// student's ring, its pipelined form, the given butterfly, and the backend's own all-reduce; with
-// another backend than Gloo on the CPU also Gloo's, for comparison.
+// student's ring, the given butterfly, and the backend's own all-reduce.
 //
 // In each row (one size in one world) the all-reduces are interleaved, call by call. A call begins
 // on all ranks together; its time is that of the slowest rank; the sum is checked after each.
@@ -28,8 +27,7 @@ namespace {
 
 using namespace ddp;
 
-const std::vector<std::string> kAll = {kRing, "pipelined ring", "butterfly", "all_reduce"};
-constexpr const char* kGloo = "gloo all_reduce";
+const std::vector<std::string> kAll = {kRing, "butterfly", "all_reduce"};
 const std::vector<int> kWorlds = {2, 4, 6};
 constexpr std::int64_t kSmallest = std::int64_t{1} << 10;
 constexpr std::int64_t kLargest = std::int64_t{128} << 20;
@@ -88,41 +86,20 @@ struct Settings : BenchmarkOptions {
   Plan plan;
 };
 
-// An all-reduce and the group that it runs in.
-struct Contender {
-  AllReduce all_reduce;
-  ProcessGroupPtr group;
-};
-
-std::vector<Contender> contenders_of(const Settings& settings, const RankContext& context,
-                                     const DeviceContext& device_context) {
-  std::vector<Contender> all;
-  for (const AllReduce& one :
-       usable_all_reduces(kAll, device_context.device, device_context.group)) {
-    all.push_back({one, device_context.group});
-  }
-  if (settings.backend == kShmBackend) {
-    AllReduce gloo = all_reduce_named("all_reduce");
-    gloo.name = kGloo;
-    all.push_back({gloo, make_gloo_group(context)});
-  }
-  return all;
-}
-
 // The seconds of one size: [repetitions, all-reduces, 1], of the slowest rank.
-at::Tensor measure(const DeviceContext& device_context, const std::vector<Contender>& all,
+at::Tensor measure(const DeviceContext& device_context, const std::vector<AllReduce>& all,
                    const Repetitions& repetitions, const at::Tensor& tensor) {
   const auto timer = make_device_timer(device_context.device);
   const at::Tensor times =
       measure_interleaved(repetitions, all.size(), [&](std::size_t number) -> std::vector<double> {
         tensor.fill_(1);
         const double seconds = seconds_together(*timer, device_context.group, [&] {
-          all[number].all_reduce.run(tensor, all[number].group, ReduceOp::kSum);
+          all[number].run(tensor, device_context.group, ReduceOp::kSum);
         });
         const auto [least, most] = at::aminmax(tensor);
         const double ranks = device_context.group->getSize();
         TORCH_CHECK(least.item<double>() == ranks && most.item<double>() == ranks, "the sum of ",
-                    all[number].all_reduce.name, " is wrong for ", tensor.numel(),
+                    all[number].name, " is wrong for ", tensor.numel(),
                     " elements, so there is no point in measuring it; `make test STAGE=05` says "
                     "more");
         return {seconds};
@@ -131,10 +108,10 @@ at::Tensor measure(const DeviceContext& device_context, const std::vector<Conten
 }
 
 // A series for each of `all`.
-std::vector<Series> to_series(const at::Tensor& times, const std::vector<Contender>& all) {
+std::vector<Series> to_series(const at::Tensor& times, const std::vector<AllReduce>& all) {
   std::vector<Series> series;
   for (std::size_t number = 0; number < all.size(); ++number) {
-    series.push_back(series_of(times, number, 0, {{"variant", all[number].all_reduce.name}}));
+    series.push_back(series_of(times, number, 0, {{"variant", all[number].name}}));
   }
   return series;
 }
@@ -142,7 +119,8 @@ std::vector<Series> to_series(const at::Tensor& times, const std::vector<Contend
 void measure_world(const Settings& settings, const RankContext& context,
                    const DeviceContext& device_context, ResumableRows& rows) {
   keep_freed_memory();
-  const std::vector<Contender> all = contenders_of(settings, context, device_context);
+  const std::vector<AllReduce> all =
+      usable_all_reduces(kAll, device_context.device, device_context.group);
   const int world = device_context.group->getSize();
   const auto before = std::ranges::find(settings.worlds, world) - settings.worlds.begin();
   const auto sizes = static_cast<std::ptrdiff_t>(settings.sizes.size());

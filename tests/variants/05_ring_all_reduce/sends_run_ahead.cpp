@@ -139,10 +139,4 @@ void ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp o
   });
 }
 
-void pipelined_ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
-                               const PipelinedRingOptions& options) {
-  TORCH_CHECK(options.segment_bytes > 0, "segments of no bytes");
-  ring_all_reduce(tensor, group, options.op);
-}
-
 }  // namespace ddp
