@@ -4,11 +4,9 @@
 #include <numeric>
 
 #include "01_naive_ddp/naive_ddp.h"
-#include "ddp/meters/statistics.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "grader/chain.h"
 #include "grader/grading.h"
-#include "grader/real_time_report.h"
 #include "grader/training_evidence.h"
 #include "scenarios.h"
 
@@ -99,42 +97,6 @@ const GradedTest kStepTime{
       judge(timed(Form::kPerParameter), steps_take_their_time(false));
       judge(timed(Form::kFlat), steps_take_their_time(true));
     }};
-
-// The same in real time: a report, worth no points.
-
-void report_finish(ReportingRank& rank) {
-  constexpr int kGradients = 40;
-  constexpr std::int64_t kElements = 4096;
-  std::vector<at::Tensor> parameters;
-  for (int i = 0; i < kGradients; ++i) {
-    parameters.push_back(at::zeros({kElements}).set_requires_grad(true));
-    parameters.back().mutable_grad() = at::ones({kElements});
-  }
-  const auto naive = make_naive_ddp(parameters, {}, rank.group());
-  const auto flat = make_flat_ddp(parameters, {}, rank.group());
-  const auto finish_of = [](const char* name, GradientSynchronizer& synchronizer) {
-    return TimedWay{name, [&synchronizer] {
-                      const Stopwatch watch;
-                      synchronizer.finish();
-                      return 1e3 * watch.seconds();
-                    }};
-  };
-  report_ratio(
-      rank,
-      c10::str("finish() of ", kGradients, " gradients of ", kElements * sizeof(float) / 1024,
-               " KiB on a link of 1 Gbit/s and 0.2 ms latency, 2 ranks:"),
-      finish_of("per parameter", *naive), finish_of("flat", *flat), /*rounds=*/3);
-}
-
-const GradedTest kWallClock{
-    {.name = "wall_clock_on_a_rate_limited_link",
-     .points = 0,
-     .hint = "A report, worth no points: how much one message saves over many if each message has "
-             "a cost.",
-     .more = "Nothing can be wrong here. Put your two times into the formulas of \"Cost model\": "
-             "which alpha would explain the difference, and is it plausible? Question 1.3 of the "
-             "writeup asks the same of the figure."},
-    [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_finish); }};
 
 }  // namespace
 

@@ -4,11 +4,9 @@
 #include <sstream>
 
 #include "02_overlapped_ddp/overlapped_ddp.h"
-#include "ddp/meters/statistics.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "grader/chain.h"
 #include "grader/grading.h"
-#include "grader/real_time_report.h"
 #include "grader/training_evidence.h"
 #include "scenarios.h"
 
@@ -172,64 +170,6 @@ const GradedTest kStepTime{
                    "layers of several dtypes", "310 layers", "sixty steps of several kinds"}),
             steps_take_the_chain);
     }};
-
-// The same in real time: a report, worth no points.
-
-at::Tensor forward(const std::vector<at::Tensor>& weights, const at::Tensor& input) {
-  at::Tensor x = input;
-  for (const at::Tensor& weight : weights) {
-    x = x.mm(weight);
-  }
-  return x.sum();
-}
-
-// From the end of forward to the end of finish(). Inside NoSync hooks launch nothing, and finish()
-// sends everything: the same code, working like naive DDP.
-double milliseconds_of_step(GradientSynchronizer& synchronizer, const at::Tensor& loss,
-                            bool overlapping) {
-  const Stopwatch watch;
-  if (overlapping) {
-    loss.backward();
-  } else {
-    const NoSync scope(synchronizer);
-    loss.backward();
-  }
-  synchronizer.finish();
-  return 1e3 * watch.seconds();
-}
-
-void report_steps(ReportingRank& rank) {
-  constexpr int kLayers = 8;
-  constexpr std::int64_t kWidth = 128;
-  constexpr std::int64_t kRows = 512;
-  std::vector<at::Tensor> weights;
-  for (int i = 0; i < kLayers; ++i) {
-    weights.push_back((at::eye(kWidth) / 2).set_requires_grad(true));
-  }
-  const at::Tensor input = at::ones({kRows, kWidth});
-  const auto synchronizer = make_overlapped_ddp(weights, {}, rank.group());
-  const auto step = [&](const char* name, bool overlapping) {
-    return TimedWay{name, [&, overlapping] {
-                      return milliseconds_of_step(*synchronizer, forward(weights, input),
-                                                  overlapping);
-                    }};
-  };
-  report_ratio(rank,
-               c10::str("backward and finish() of ", kLayers, " layers with ",
-                        kWidth * kWidth * sizeof(float) / 1024,
-                        " KiB each on a link of 1 Gbit/s and 0.2 ms latency, 2 ranks:"),
-               step("all sent after backward", false), step("overlapped", true), /*rounds=*/5);
-}
-
-const GradedTest kWallClock{
-    {.name = "wall_clock_on_a_rate_limited_link",
-     .points = 0,
-     .hint = "A report, worth no points: how much time is saved if communication runs during "
-             "backward instead of after it.",
-     .more = "Nothing can be wrong here. On two cores the thread that moves data and the one that "
-             "computes share processors, so less is hidden than the chain says. The figure "
-             "timeline.real shows where."},
-    [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_steps); }};
 
 }  // namespace
 

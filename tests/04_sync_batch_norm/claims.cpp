@@ -33,7 +33,7 @@ Finding backward_is_its_own(const Batch& batch) {
   for (const UseOnRank& use : batch) {
     for (const std::string& fact : use.facts) {
       if (fact.starts_with("called: ") && is_libtorchs_backward(fact)) {
-        return describe(batch, use) + ": " + fact.substr(8) +
+        return describe(batch, use) + ": " + shown(fact.substr(8)) +
                " was called: the sums and the formula of backward should be your own";
       }
     }

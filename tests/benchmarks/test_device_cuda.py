@@ -1,5 +1,5 @@
-"""Tests of what --device cuda says where it cannot run: a stand-in for the driver, and for the lab's CUDA part, which
-programs load from beside libddp.so.
+"""Tests of what --device cuda says where it cannot run: with a stand-in for the lab's CUDA part, which programs load
+from beside libddp.so.
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.program_helpers import AVERAGING, BUILD, REFUSED, ProgramTest
-from tests.common.fake_cuda_driver import compile_library, driver
-from tools.setup import gpus
+from tests.benchmarks.program_helpers import AVERAGING, BUILD, ProgramTest
+from tools.setup import system_packages
 
-FITS = gpus.OLDEST[gpus.CUDA]
+
+def compile_library(folder: Path, name: str, source: str, *options: str) -> Path:
+    library = folder / name
+    (folder / f"{name}.c").write_text(source)
+    command = [system_packages.usable_compiler(), "-x", "c", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", library]
+    # The linker's options come after what is compiled.
+    subprocess.run([*command, folder / f"{name}.c", "-x", "none", *options], check=True)
+    return library
+
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.builds("step_time", "ddp_cuda", *(f"solutions_{stage}" for stage in AVERAGING)),
@@ -38,26 +46,18 @@ class TestDeviceCuda(ProgramTest):
         return compile_library(self.folder, "libddp_cuda.so", "void* ddp_cuda_library(void) { return 0; }", *options)
 
     def test_not_built(self) -> None:
-        driver(self.folder, gpus_there=[FITS])
         self.assert_said("the CUDA part is not built here: make test DEVICE=cuda builds it, or says why it cannot")
 
     def test_no_gpu(self) -> None:
         self.cuda_part()
-        driver(self.folder, init=gpus.NO_GPU)
         self.assert_said("no GPU is visible: make doctor says what the driver shows")
 
     def test_a_library_that_is_missing_is_named(self) -> None:
         lost = compile_library(self.folder, "liblost.so.13", "int lost(void) { return 0; }")
         self.cuda_part("-Wl,--no-as-needed", str(lost))
         lost.unlink()
-        driver(self.folder, gpus_there=[FITS])
         errors = self.assert_said("cannot load the CUDA part: liblost.so.13: cannot open shared object file")
         assert "make setup DEVICE=cuda brings PyTorch's CUDA libraries into .venv" in errors
-
-    def test_paper_wants_its_own_hardware(self) -> None:
-        self.cuda_part()
-        driver(self.folder, gpus_there=[FITS])
-        self.assert_said("2 GPUs: there are 1. --preset full measures", "--preset=paper", code=REFUSED)
 
 
 def test_the_cuda_part_loads_and_was_compiled_with_the_right_nccl() -> None:

@@ -30,7 +30,7 @@ struct Notes {
   bool todo = false;
   bool not_judged = false;
   std::vector<std::string> failures;
-  std::vector<std::string> measured;
+  std::vector<std::string> notes;  // why it was skipped
   std::vector<std::string> scenarios;
   int runs_held = 0;
   int runs = 0;
@@ -60,7 +60,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
 
   void OnTestPartResult(const ::testing::TestPartResult& part) override {
     if (part.skipped()) {
-      notes().measured.emplace_back(part.message());
+      notes().notes.emplace_back(part.message());
     } else if (part.failed()) {
       if (std::exchange(notes().not_judged, false)) {
         notes().failures.clear();  // what is found after all says more
@@ -82,7 +82,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
                 {"status", status_of(result)},
                 {"seconds", static_cast<double>(result.elapsed_time()) / 1e3},
                 {"failures", notes().failures},
-                {"measured", notes().measured},
+                {"notes", notes().notes},
                 {"scenarios", notes().scenarios},
                 {"runs", {notes().runs_held, notes().runs}},
                 {"broken", notes().broken},
@@ -90,8 +90,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
-    write_line(
-        {{"event", "run_finished"}, {"activity", minimum_activity()}});
+    write_line({{"event", "run_finished"}, {"activity", minimum_activity()}});
   }
 
  private:
@@ -195,8 +194,6 @@ void note_broken(const Broken& broken) {
 }
 
 void note_picture(nlohmann::json picture) { notes().picture = std::move(picture); }
-
-void note_measured(const std::string& text) { notes().measured.push_back(text); }
 
 std::string failure_text(const ::testing::TestPartResult& part) {
   constexpr std::string_view kFailed = "Failed\n";

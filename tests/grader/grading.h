@@ -14,7 +14,7 @@ namespace ddp::testing {
 /// A test worth points. Its name is the claim it checks, in snake_case.
 struct Claim {
   const char* name;
-  int points;  // 0: a report
+  int points;
   /// One sentence of help for a student who fails the test; shown by `make hint`.
   const char* hint;
   /// Below it with LEVEL=2: where to look, and what to ask oneself.
@@ -77,8 +77,6 @@ void note_broken(const Broken& broken);
 /// Call it within a test, once: the run that it is about, see grader/picture.h.
 void note_picture(nlohmann::json picture);
 
-/// A line on the scorecard, worth no points, such as a measured ratio.
-void note_measured(const std::string& text);
 
 /// The message of a failure, without the line that GoogleTest adds.
 std::string failure_text(const ::testing::TestPartResult& part);

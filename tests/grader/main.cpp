@@ -84,7 +84,6 @@ CommandLine read_command_line(int argc, char** argv) {
       {"device", required_argument, [&] { chosen.device = at::Device(optarg); }},
       {"deadline", required_argument,  // seconds that a group of ranks may take
        [&] { chosen.deadline = std::chrono::milliseconds(std::llround(std::stod(optarg) * 1e3)); }},
-      {"machine", required_argument, [&] { chosen.machine = optarg; }},
       {"minimum-activity", required_argument, [&] { chosen.minimum_activity = optarg; }},
       {"schedule", required_argument,
        [&] { chosen.schedule = Schedule::of_number(std::stoll(optarg)); }},

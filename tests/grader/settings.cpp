@@ -26,7 +26,7 @@ ForkOptions options_of_ranks() {
 }
 
 std::string shown(const std::string& text) {
-  return settings().withhold ? text.substr(0, text.find(": ")) + " (the rest is withheld)" : text;
+  return settings().withhold ? "(its text is withheld)" : text;
 }
 
 void load_stage_under_test() {
@@ -45,18 +45,6 @@ void load_lab_library(const std::string& name) {
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     TORCH_CHECK(false, "cannot load ", library.string(), ": ", dlerror());
   }
-}
-
-MachineShare::MachineShare(Mode mode)
-    : file_(settings().machine.empty() ? -1
-                                       : open(settings().machine.c_str(), O_RDONLY | O_CLOEXEC)) {
-  flock(file_, mode == Mode::kAlone ? LOCK_EX : LOCK_SH);
-}
-
-// Unlocked for all: a rank that is just being started has a copy of the descriptor.
-MachineShare::~MachineShare() {
-  flock(file_, LOCK_UN);
-  close(file_);
 }
 
 }  // namespace ddp::testing

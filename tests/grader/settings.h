@@ -34,8 +34,6 @@ struct Settings {
   std::string minimum_activity;
   /// Where the timelines of all ranks are written, see grader/run_output.h; empty: nowhere.
   std::string trace;
-  /// A file that test programs which run at the same time lock, see MachineShare; empty: none.
-  std::string machine;
   /// The time limit for a group of ranks.
   std::chrono::milliseconds deadline{10'000};
   /// `make debug`: which rank of which scenario waits for gdb, and the folder with the two pipes by which
@@ -53,7 +51,7 @@ Settings& settings();
 /// How the ranks that load the stage under test are forked.
 ForkOptions options_of_ranks();
 
-/// What may be shown of a text that the stage has a part in: all of it, or what comes before the colon.
+/// What may be shown of a text that the stage has a part in: all of it, or nothing.
 std::string shown(const std::string& text);
 
 /// Makes the stage under test callable in this rank, which is confined first if it is not trusted.
@@ -61,21 +59,5 @@ void load_stage_under_test();
 
 /// Makes the functions of a library of the build's lib/ callable in this rank.
 void load_lab_library(const std::string& name);
-
-/// While it lives, this test program may use the machine: beside others, or alone, for what measures
-/// real time. Programs that were started with the same --machine keep to it.
-class MachineShare {
- public:
-  enum class Mode { kBesideOthers, kAlone };
-
-  /// Blocks until the others let it. Does nothing without --machine.
-  explicit MachineShare(Mode mode);
-  MachineShare(const MachineShare&) = delete;
-  MachineShare& operator=(const MachineShare&) = delete;
-  ~MachineShare();
-
- private:
-  int file_;
-};
 
 }  // namespace ddp::testing

@@ -63,6 +63,14 @@ struct Silence : c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
+// Autograd accumulates a gradient, which the tap sees, before it computes that of another layer.
+void require_seen(const std::vector<at::Tensor>& computed, std::size_t layer) {
+  for (std::size_t i = 0; i < computed.size(); ++i) {
+    TORCH_CHECK(i == layer || !computed[i].defined(),
+                "the hook by which the tests see the gradient of layer ", i, " is gone");
+  }
+}
+
 }  // namespace
 
 KeptGradients::KeptGradients(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
@@ -162,8 +170,8 @@ Training::Training(Client& client, TrainingOptions options, Factory make, Proces
   }
   client_.name(named);
   tap_.emplace(parameters_, [this](std::size_t layer, const at::Tensor& incoming) {
+    const at::Tensor computed = std::exchange((*computed_)[layer], at::Tensor());
     if (!quiet_) {
-      const at::Tensor computed = std::exchange((*computed_)[layer], at::Tensor());
       gradients_.add(layer, computed.defined() ? computed : incoming);
       client_.look_at_buffers();
       client_.ready(static_cast<std::int64_t>(layer));
@@ -308,14 +316,17 @@ at::Tensor Training::add_term(const at::Tensor& sum, std::size_t layer, const at
   at::Tensor more = with_term(sum, parameters_[layer], factors);
   // Weak: the graph may live longer than the model.
   const std::weak_ptr<std::vector<at::Tensor>> weak = computed_;
-  more.grad_fn()->add_post_hook(std::make_unique<AfterTerm>([weak, layer](const at::Tensor& more) {
-    const OwnAccess own;
-    const at::NoGradGuard no_grad;
-    if (const auto alive = weak.lock()) {
-      at::Tensor& computed = (*alive)[layer];
-      computed = computed.defined() ? computed + more : more.detach().clone();
-    }
-  }));
+  more.grad_fn()->add_post_hook(std::make_unique<AfterTerm>(
+      [weak, layer, weight = parameters_[layer]](const at::Tensor& more) {
+        const OwnAccess own;
+        const at::NoGradGuard no_grad;
+        const auto alive = weak.lock();
+        if (alive && weight.requires_grad()) {
+          require_seen(*alive, layer);
+          at::Tensor& computed = (*alive)[layer];
+          computed = computed.defined() ? computed + more : more.detach().clone();
+        }
+      }));
   return more;
 }
 
@@ -328,6 +339,7 @@ void Training::backward(const at::Tensor& loss, bool create_graph) {
   const KeptSurroundings kept(client_, "backward");
   try {
     loss.backward({}, /*retain_graph=*/create_graph, create_graph);
+    require_seen(*computed_, parameters_.size());
   } catch (...) {
     go_to(Phase::kSetup);
     throw;

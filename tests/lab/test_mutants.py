@@ -25,7 +25,7 @@ def test_mutant(mutant: Mutant, context: Context, activity: None) -> None:
 
 @each_stage
 def test_each_graded_test_has_a_mutant_that_it_alone_kills(stage: Stage) -> None:
-    graded = [spec for spec in tests_of(stage) if spec.points]
+    graded = tests_of(stage)
     assert mutants.not_needed(graded, KNOWN[stage]) == [], f"add one to tests/mutants/{stage.name}.diff"
     assert len(variants_of(stage)) >= 2, f"tests/variants/{stage.name} needs two correct, unusual solutions"
     assert [text for mutant in KNOWN[stage] if (text := mutants.unexplained(mutant, graded))] == []

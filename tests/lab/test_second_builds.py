@@ -25,8 +25,8 @@ WATCHERS = {watcher.name: watcher for watcher in (ADDRESS, THREAD)}
 each_sanitizer = pytest.mark.parametrize("watcher", WATCHERS.values(), ids=WATCHERS)
 
 
-def full_marks(other: Context, stage: Stage, options: RunOptions, reports_too: bool = True) -> str:
-    tests = other.tests_of(stage) if reports_too else other.graded_tests(stage)
+def full_marks(other: Context, stage: Stage, options: RunOptions) -> str:
+    tests = other.tests_of(stage)
     report = other.grade(stage, other.builder.library(stage, "solutions"), tests, options)
     assert report.results
     return describe_tests(not_passed(report))
@@ -79,7 +79,7 @@ def require_nothing(failure: str, watched: Watched) -> None:
 def test_sanitized_solution(watcher: Watcher, stage: Stage, context: Context, sanitized: dict[str, Context]) -> None:
     other = built_with(watcher, context, sanitized)
     watched = Watched(other, watcher, stage.name)
-    require_nothing(full_marks(other, stage, watched.options, reports_too=False), watched)
+    require_nothing(full_marks(other, stage, watched.options), watched)
 
 
 @pytest.mark.parametrize("shard", shards())

@@ -20,7 +20,7 @@ def judged(report: StageReport, subtests: pytest.Subtests) -> list[TestResult]:
     for result in report.results:
         if result.status is Status.SKIPPED:
             with subtests.test(result.spec.name):
-                pytest.skip(" ".join(result.measured))
+                pytest.skip(" ".join(result.notes))
     found = [result for result in report.results if result.status is not Status.SKIPPED]
     assert found, "nothing was judged"
     return found

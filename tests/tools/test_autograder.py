@@ -235,7 +235,6 @@ def test_an_image_that_cannot_grade_does_not_come_to_be(
 def test_a_good_one(grader: Layout) -> None:
     found = grader.grade({stage.name: files_of(stage.name) for stage in all_stages()})
     assert points(found) == FULL
-    assert [entry["name"][:2] for entry in found["leaderboard"]] == ["05"]
     if os.getuid() == 0:
         assert (grader.root / "results/results.json").stat().st_uid == 65534
     (claim,) = [test for test in found["tests"] if test["visibility"] != "visible"]

@@ -122,7 +122,7 @@ def test_a_mutant_dies_of_the_report_that_it_names(kind: str, reported: str, sai
         return report(), tmp_path / "tests.log"
 
     other = context(build_dir=str(tmp_path))
-    with mock.patch.object(Context, "graded_tests", return_value=[]), mock.patch.object(Mutant, "grade", grade):
+    with mock.patch.object(Context, "tests_of", return_value=[]), mock.patch.object(Mutant, "grade", grade):
         due = mutant(f"Mistake: hooks leak\nSanitizer: {kind}\n")
         found = sanitizers.try_mutant(other, due, Watched(other, ADDRESS, "hooks_leak"))
     assert said in found and bool(found) == bool(said)

@@ -181,7 +181,7 @@ def test_results_are_written_when_nothing_of_the_stage_runs(unjailed: Lab) -> No
         said = []
         def run(name):
             said.append(open('build/grade/results.json').read())
-            return {'status': 'passed', 'measured': [str(any('"score": 5' in text for text in said))]}
+            return {'status': 'passed', 'notes': [str(any('"score": 5' in text for text in said))]}
         """
     assert unjailed.grade(student, "--untrusted", "--verbose").count("False") == 3
 

@@ -74,10 +74,6 @@ class Context:
         lists.remember()
         return found
 
-    def graded_tests(self, stage: Stage) -> list[TestSpec]:
-        """The tests with points; a report has none, and may be slow."""
-        return [spec for spec in self.tests_of(stage) if spec.points]
-
     def provide_activity(self, stage: Stage) -> None:
         """What its tests need to tell that they ran: of a run of the solution, which is built."""
         with minimum_activity.renewing(stage):

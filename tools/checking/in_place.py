@@ -195,6 +195,6 @@ def _edited(stage: Stage, name: str, text: str) -> Variant:
 
 def try_variant(context: Context, variant: Variant, options: RunOptions) -> str:
     """What a correct solution loses points for; empty if it gets full marks."""
-    report, log = variant.grade(context, context.graded_tests(variant.stage), options)
+    report, log = variant.grade(context, context.tests_of(variant.stage), options)
     wrong = not_passed(report)
     return describe(f"{variant.title} is correct, but loses points", describe_tests(wrong), log) if wrong else ""

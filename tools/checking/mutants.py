@@ -167,7 +167,7 @@ def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
 
 def try_mutant(context: Context, mutant: Mutant) -> str:
     """How it does not die as it should; empty if it does."""
-    tests = needed(mutant, context.graded_tests(mutant.stage))
+    tests = needed(mutant, context.tests_of(mutant.stage))
     brief = RunOptions(context.seed, brief=True)  # that more scenarios break a claim would show nothing more
     report, log = mutant.grade(context, tests, brief)
     problems = faults(mutant, report)

@@ -103,7 +103,7 @@ class Watched:
 
 def try_mutant(other: Context, mutant: Mutant, watched: Watched) -> str:
     """Empty if AddressSanitizer reports what the mutant's line `Sanitizer:` says."""
-    tests = other.graded_tests(mutant.stage)
+    tests = other.tests_of(mutant.stage)
     killers = [spec for spec in tests if spec.name in mutant.killed_by]
     _, log = mutant.grade(other, killers or tests, watched.options)
     kinds = watched.kinds()

@@ -281,7 +281,7 @@ def shown_results(report: Report, shown: Shown) -> dict[str, object]:
         kind = "hidden" if is_hidden(result.spec) else "tests"
         test["visibility"] = visibility.get(kind, "visible" if kind == "tests" else "after_published")
         test["output"] = shown.clean(test["output"])
-        test["extra_data"]["measured"] = [shown.clean(line) for line in result.measured]
+        test["extra_data"]["notes"] = [shown.clean(line) for line in result.notes]
     if shown.secret:
         del found["extra_data"]["seed"]
     return found

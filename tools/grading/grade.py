@@ -43,7 +43,7 @@ from tools.grading.scoring.results import (
 )
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Interrupted, Terminal, ending_of
-from tools.setup import gpus, toolchain
+from tools.setup import cuda, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
 
@@ -57,7 +57,7 @@ def _grade_as_asked() -> int:
     options = _parse_arguments()
     tools = toolchain.load()
     if options.device == "cuda":
-        gpus.require(tools)
+        cuda.require(tools)
     builder, folder = Builder(tools, options.device), Path(tools.build_dir) / "grade"
     code, rank = 0, launched_rank()
     if rank is not None:
@@ -142,8 +142,6 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     )
     if options.sanitize:
         run = sanitized.watching(run, folder)
-    if at_a_time > 1:
-        run = replace(run, machine=builder.program(graded[0]))
     writing = threading.Lock()
 
     def show(stage: StageReport, result: TestResult) -> None:

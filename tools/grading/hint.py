@@ -44,7 +44,7 @@ def _hint_as_asked() -> int:
 
 
 def describe(stage: Stage, spec: TestSpec, level: int, width: int) -> str:
-    points = f"{spec.points:g} point{'s' * (spec.points != 1)}" if spec.points else "a report, no points"
+    points = f"{spec.points:g} point{'s' * (spec.points != 1)}"
     title = f"{spec.claim}  ({stage.title}, {points})"
     hints = [f"  hint   {spec.hint}"] + ([f"  more   {spec.more}"] if level == 2 and spec.more else [])
     run = fold_command(make_command("test", stage, test=spec.name), width, 9)

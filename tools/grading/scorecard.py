@@ -80,7 +80,7 @@ class Scorecard:
 
     def _test(self, stage: Stage, result: TestResult) -> None:
         mark, colour = _MARKS[result.status]
-        points = f"{result.score:g}/{result.spec.points:g}" if result.spec.points else "report"
+        points = f"{result.score:g}/{result.spec.points:g}"
         *above, claim = textwrap.wrap(result.spec.claim, self._column)
         note, reason = self._note(stage, result)
         for number, line in enumerate([*above, f"{claim:<{self._column}} {points:>8}  "]):
@@ -89,22 +89,19 @@ class Scorecard:
         if reason and reason != self._last_reason:
             self._below(reason, "dim" if result.status is Status.PASSED else colour)
         self._last_reason = reason
-        is_report = not result.spec.points and result.status is not Status.SKIPPED
-        for text in (text for text in result.measured if text != reason) if is_report or self._verbose else []:
+        for text in (text for text in result.notes if text != reason) if self._verbose else []:
             self._below(text, "dim")
 
     def _note(self, stage: Stage, result: TestResult) -> tuple[str, str]:
         """A word at the end of the test's line, and what is said below it."""
-        if result.left_out:
-            return "not written", ""
         if result.status is Status.TODO:
             line = self._todo(stage, result).partition(":")[2]
             return f"TODO line {line}" if line else "TODO", ""
         if result.status is Status.SKIPPED:
-            return "skipped", f"skipped: {' '.join(result.measured) or 'no reason given'}"
+            return "skipped", f"skipped: {' '.join(result.notes) or 'no reason given'}"
         if result.status is Status.NOT_JUDGED:
             return "", result.failures[0].splitlines()[0] if result.failures else "not judged"
-        without = next((text for text in result.measured if text.startswith(deductions.WITHOUT)), "")
+        without = next((text for text in result.notes if text.startswith(deductions.WITHOUT)), "")
         return "not run" if result.status is Status.NOT_RUN else f"{result.seconds:.2f} s", without
 
     def _todo(self, stage: Stage, result: TestResult) -> str:
@@ -206,13 +203,13 @@ class Scorecard:
         if todo and not stage.score and not stage.count(Status.FAILED):
             return f"begin with assignments/{stage.stage.name}/README.md; the code goes into {todo}"
         for result in sorted(stage.results, key=lambda result: not _died(result)):
-            if result.status is Status.FAILED and result.spec.points:
+            if result.status is Status.FAILED:
                 again = make_command("test", stage.stage, self._report.impl, device=self._report.device)
                 return f"fix '{result.spec.claim}' in {folder}, then {again}"
         return f"{todo} is still to do." if todo else ""
 
     def _first_todo(self, stage: StageReport) -> str:
-        undone = [result for result in stage.results if result.status is Status.TODO and not result.left_out]
+        undone = [result for result in stage.results if result.status is Status.TODO]
         places = {self._todo(stage.stage, result) for result in undone}
         return min(places, key=lambda place: [place.split(":")[0], int(place.partition(":")[2] or 0)], default="")
 

@@ -25,7 +25,7 @@ from tools.grading.scoring.results import replace_file
 from tools.grading.terminal import ending_of
 from tools.report import deliverables
 from tools.report.deliverables import DRAWINGS, Drawing, Run
-from tools.setup import gpus, progress, toolchain
+from tools.setup import cuda, progress, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, Toolchain
 
@@ -88,7 +88,7 @@ class Figures:
     def __init__(self, options: argparse.Namespace, tools: Toolchain) -> None:
         self._impl, self._preset = options.impl, options.preset
         self._tools = tools
-        for_gpus = gpus.likely() and not gpus.why_not_built(tools.build_dir)  # the preset paper, and --device cuda
+        for_gpus = cuda.gpus()[0] and not cuda.why_not_built(tools.build_dir)  # the preset paper, and --device cuda
         self._builder = Builder(tools, "cuda" if for_gpus else "cpu")
         self._bin = Path(tools.build_dir) / "bin"
         self._lib = Path(tools.build_dir) / "lib"

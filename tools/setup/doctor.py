@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.setup import gpus, system_packages, toolchain, virtual_environment
+from tools.setup import cuda, system_packages, toolchain, virtual_environment
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import LabError
 
@@ -38,7 +38,7 @@ def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold what the terminal cannot show
     if gap := toolchain.unsupported_system():
         raise LabError(gap)
-    findings = [*tools(), *python_and_torch(), *cuda(), *machine(), *built(), checkout()]
+    findings = [*tools(), *python_and_torch(), *for_gpus(), *machine(), *built(), checkout()]
     report(findings)
     gaps = [finding.name for finding in findings if finding.state == MISSING]
     end = "The lab can be built here. Begin: make test"
@@ -172,7 +172,7 @@ def described(folder: str) -> str:
     return f"{toolchain.torch_version(folder)} ({build}; {fits}) in {folder}{note}"
 
 
-def cuda() -> list[Finding]:
+def for_gpus() -> list[Finding]:
     findings = []
     nvcc = toolchain.nvcc()
     if nvcc:
@@ -186,10 +186,9 @@ def cuda() -> list[Finding]:
     found = f"{nccl_version(header)} ({header})" if header else "no nccl.h"
     advice = "" if header else "only DEVICE=cuda needs it: make setup DEVICE=cuda brings it"
     findings.append(Finding("NCCL", OK if header else OFF, found, advice))
-    driver = gpus.ask()
-    gap = gpus.gap(driver)
+    found, gap = cuda.gpus()
     advice = "only DEVICE=cuda needs them; all stages are graded on the CPU" if gap else ""
-    findings.append(Finding("GPUs", OFF if gap else OK, gap or gpus.described(driver), advice))
+    findings.append(Finding("GPUs", OFF if gap else OK, gap or "; ".join(found), advice))
     return findings
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tools.setup import checkout_lock, configuring, system_packages, virtual_environment
 from tools.setup.columns import columns, fold
-from tools.setup.gpus import needed_parts, with_usable_gpus
+from tools.setup.cuda import needed_parts, with_usable_gpus
 from tools.setup.toolchain import (
     BUILD_DIR,
     DEFAULT_CUDA_HOME,

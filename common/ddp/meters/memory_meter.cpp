@@ -41,11 +41,13 @@ class CountingAllocator : public c10::Allocator {
       counts_ = {};
     }
     c10::SetCPUAllocator(this);
+    require_in_use();
   }
 
   void uninstall() { c10::SetCPUAllocator(inner_); }
 
   Counts counts() const {
+    require_in_use();
     const std::lock_guard lock(mutex_);
     return counts_;
   }
@@ -71,6 +73,11 @@ class CountingAllocator : public c10::Allocator {
   }
 
  private:
+  void require_in_use() const {
+    TORCH_CHECK(c10::GetCPUAllocator() == this,
+                "the CPU allocator was replaced, so that memory cannot be counted");
+  }
+
   static void release(void* memory) {
     instance().note_freed(memory);
     instance().inner_->raw_deallocate(memory);

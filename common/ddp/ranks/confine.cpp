@@ -129,13 +129,12 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 constexpr int kAllowed[] = {
     // Memory. What makes it executable is below.
     SYS_brk, SYS_madvise, SYS_membarrier, SYS_mincore, SYS_msync, SYS_munmap,
-    // What is open. Opening is below; sockets that exist are those of a report in real time.
+    // What is open. Opening is below.
     SYS_close, SYS_close_range, SYS_dup, SYS_dup3, SYS_epoll_create1, SYS_epoll_ctl,
     SYS_epoll_pwait, SYS_eventfd2, SYS_faccessat, SYS_faccessat2, SYS_fadvise64, SYS_fstat,
-    SYS_fstatfs, SYS_getcwd, SYS_getdents64, SYS_getpeername, SYS_getsockname, SYS_getsockopt,
-    SYS_lseek, SYS_newfstatat, SYS_pipe2, SYS_ppoll, SYS_pread64, SYS_pselect6, SYS_pwrite64,
-    SYS_read, SYS_readlinkat, SYS_readv, SYS_recvfrom, SYS_recvmsg, SYS_sendmsg, SYS_sendto,
-    SYS_setsockopt, SYS_shutdown, SYS_statfs, SYS_statx, SYS_write, SYS_writev,
+    SYS_fstatfs, SYS_getcwd, SYS_getdents64, SYS_lseek, SYS_newfstatat, SYS_pipe2, SYS_ppoll,
+    SYS_pread64, SYS_pselect6, SYS_pwrite64, SYS_read, SYS_readlinkat, SYS_readv, SYS_statfs,
+    SYS_statx, SYS_write, SYS_writev,
     // Threads, time, and the process itself.
     SYS_clock_getres, SYS_clock_gettime, SYS_clock_nanosleep, SYS_exit, SYS_exit_group, SYS_futex,
     SYS_getcpu, SYS_getegid, SYS_geteuid, SYS_getgid, SYS_getpgid, SYS_getpid, SYS_getppid,
@@ -302,7 +301,7 @@ const char* purpose_of(int system_call) {
       {kChange,
        {SYS_openat, SYS_unlinkat, SYS_renameat2, SYS_mkdirat, SYS_linkat, SYS_truncate,
         SYS_ftruncate, SYS_fchmodat}},
-      {kConnect, {SYS_socket, SYS_connect, SYS_bind}},
+      {kConnect, {SYS_socket, SYS_socketpair, SYS_connect, SYS_bind, SYS_sendto, SYS_sendmsg}},
 #ifdef SYS_open
       {kProcess, {SYS_fork, SYS_vfork}},
       {kChange, {SYS_open, SYS_creat, SYS_unlink, SYS_rename, SYS_mkdir, SYS_link, SYS_chmod}},

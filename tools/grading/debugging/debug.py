@@ -34,7 +34,7 @@ from tools.grading.running.runner import MEMORY, RunOptions, inputs_seed, run_st
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Terminal, ending_of
-from tools.setup import gpus, system_packages, toolchain
+from tools.setup import cuda, system_packages, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
 from tools.setup.toolchain import LabError
@@ -66,7 +66,7 @@ def _debug_as_asked() -> int:
         raise LabError(gap)
     tools = toolchain.load()
     if options.device == "cuda":
-        gpus.require(tools)
+        cuda.require(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", "make debug"):
         target = prepare(options, Builder(tools, options.device))
     return attach(system_packages.GDB.find(), target, shlex.split(options.gdb_args))
@@ -124,7 +124,7 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     report = StageReport(stage, [TestResult(test)])
     run_stage(builder.program(stage), library, report, RunOptions(options.seed, options.device), lambda _: None)
     (result,) = report.results
-    said = "\n".join(result.failures + result.measured)
+    said = "\n".join(result.failures + result.notes)
     known = minimum_activity.counts(stage) or report.activity
     failing = next((found[1] for text in result.failures if (found := _SCENARIO.match(text))), "")
     scenario = options.scenario or failing or next(iter(result.scenarios), "")

@@ -91,9 +91,9 @@ class Records:
         if not self._current or record["name"] != self._current:
             return False
         status, seconds = _FINAL[record["status"]], float(record.get("seconds", 0))
-        failures, measured = _texts(record.get("failures", [])), _texts(record.get("measured", []))
+        failures, notes = _texts(record.get("failures", [])), _texts(record.get("notes", []))
         result = self._results[self._current]
-        result.seconds, result.measured, result.scenarios = seconds, measured, _texts(record.get("scenarios", []))
+        result.seconds, result.notes, result.scenarios = seconds, notes, _texts(record.get("scenarios", []))
         result.runs, result.broken = _runs(record.get("runs", [0, 0])), _broken(record.get("broken", []))
         result.picture = picture if isinstance(picture := record.get("picture"), dict) else None
         self._end(result, status, failures)

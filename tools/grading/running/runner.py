@@ -4,20 +4,20 @@ What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "more", "file", "line"}, ...]
   --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
-  [--minimum-activity=PATH] [--machine=PATH] [--untrusted] [--withhold] [--schedule=N] [--many-orders] [--brief]
+  [--minimum-activity=PATH] [--untrusted] [--withhold] [--schedule=N] [--many-orders] [--brief]
             runs its tests (--seed=-: that of a line of its standard input), and writes a JSON object per line to file
             descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "seconds": 0.12,
                "status": "passed|failed|not_judged|todo|skipped",
-               "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...],
+               "failures": ["full text", ...], "notes": [...],
                "runs": [24, 26], the claim holds in 24 of 26 runs
                "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...],  for deductions.py
                "scenarios": [names, ...], "picture": ...}  for make debug and the page: tests/grader/picture.h
               {"event": "scenario_ended"}  at any time, so that a silent program is noticed
               {"event": "run_finished", "activity": ...}
-            todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
-            report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
+            todo: a stub was called, which failures[0] names. skipped: notes[0] says why. Exit code 0: all
+            tests ran, whatever the verdicts. Its output is for people.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ class RunOptions:
     brief: bool = False  # a claim is judged no further than to the first scenario that breaks it
     withhold: bool = False  # what ranks print and throw is said to nobody: tests or seed are secret
     partial: bool = False  # course.json: points for the share of runs in which a claim holds
-    machine: Path | None = None  # programs that run at the same time share it by this file
     stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C
     sandbox: Sandbox | None = None  # for a stage that is not trusted
 
@@ -132,13 +131,12 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     deadline = [f"--deadline={options.deadline_s:g}"] if options.deadline_s else []
     known = minimum_activity.known(report.stage) if options.alive else None
     activity = [f"--minimum-activity={known}"] if known else []
-    machine = [f"--machine={options.machine}"] if options.machine else []
     untrusted = ["--untrusted"] if options.sandbox else []
     schedule = [] if options.schedule is None else [f"--schedule={options.schedule}"]
     orders = ["--many-orders"] if options.many_orders else []
     brief = [*["--brief"] * options.brief, *["--withhold"] * options.withhold]
     always = [*tests, "--seed=-", f"--device={options.device}"]
-    return [*always, *deadline, *activity, *machine, *untrusted, *schedule, *orders, *brief]
+    return [*always, *deadline, *activity, *untrusted, *schedule, *orders, *brief]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

@@ -11,12 +11,10 @@ What a stage may do inside is narrower still: common/ddp/ranks/confine.h.
 """
 
 import ctypes
-import fcntl
 import json
 import os
 import resource
 import signal
-import socket
 import struct
 import sys
 from typing import NamedTuple
@@ -34,7 +32,6 @@ LANDLOCK_VERSION, PATH_BENEATH = 1, 1
 KINDS_OF_ACCESS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 EXECUTE, READ_FILE, READ_FOLDER, OF_FILES = 1, 4, 8, 0b1100000000000111
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
-SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -80,12 +77,6 @@ def enter_namespaces() -> None:
     write("/proc/self/uid_map", f"65534 {user} 1")
     write("/proc/self/gid_map", f"65534 {group} 1")
     resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
-
-
-def switch_on_loopback() -> None:
-    """Ranks that report real times talk over it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
 
 
 def set_attributes(path: str, attributes: int, recursive: int = AT_RECURSIVE) -> None:
@@ -185,7 +176,6 @@ def main() -> None:
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guard:
         return  # it died before the line above
-    switch_on_loopback()
     child = os.fork()
     if child == 0:
         run(command, given)

@@ -80,9 +80,8 @@ def page(tests: list[Test], edited: list[str]) -> str:
 
 def _row(title: str, tests: list[Test]) -> str:
     score, most = (sum(test[field] for test in tests) for field in ("score", "max_score"))
-    counted = list(filter(_counts, tests))
-    passed = sum(test["status"] == "passed" for test in counted)
-    return f"| {title} | {score:g} / {most:g} | {passed} of {len(counted)} |"
+    passed = sum(test["status"] == "passed" for test in tests)
+    return f"| {title} | {score:g} / {most:g} | {passed} of {len(tests)} |"
 
 
 def _whose(edited: list[str]) -> list[str]:
@@ -99,11 +98,6 @@ def _whose(edited: list[str]) -> list[str]:
 def _is_beyond(test: Test) -> bool:
     """Its points are no part of the lab's sum."""
     return test["extra_data"].get("extension", False)
-
-
-def _counts(test: Test) -> bool:
-    """A report has no points, and is none that passes."""
-    return test["max_score"] > 0
 
 
 def _is_seen(test: Test) -> bool:

@@ -45,6 +45,8 @@ _CPP_ALLOWED = re.compile(
 _CPP_REFUSED = re.compile(
     r"std::(filesystem|basic_filebuf|basic_[io]?fstream|random_device)"
     r"|at::(_ops::)?(from_file|DynamicLibrary)|at::native::|torch::autograd::profiler|c10d::\w*Store"
+    r"|c10::(SetCPUAllocator|impl::(Dispatcher|Operator)|Dispatcher|OperatorEntry|RegistrationHandleRAII)"
+    r"|torch::autograd::(Engine|set_default_engine_stub)"
     r"|at::(set_record_function_tls_|enableRecordFunction|clear\w*Callbacks|(add|remove|disable|reenable)\w*Callback)"
 )
 LIMITS = {"CPU": 20, "AS": 2 << 30, "CORE": 0}  # of nm, to which a library may be anything

@@ -50,7 +50,7 @@ def _cap(results: list[TestResult]) -> None:
             lost += result.spec.points
         else:
             result.status, result.failures, reason = Status.PASSED, [], result.failures[0]
-            result.measured = [*result.measured, f"{WITHOUT} some runs: {reason.removeprefix('not judged: ')}"]
+            result.notes = [*result.notes, f"{WITHOUT} some runs: {reason.removeprefix('not judged: ')}"]
 
 
 def _follows(result: TestResult) -> bool:
@@ -88,6 +88,6 @@ def _forgive(result: TestResult, paid: dict[EdgeCases, TestResult]) -> None:
     if result.runs[0]:
         count = result.runs[1] - result.runs[0]
         result.status, result.failures = Status.PASSED, []
-        result.measured = [*result.measured, f"{WITHOUT} {count} run{'s' * (count > 1)}: {why}"]
+        result.notes = [*result.notes, f"{WITHOUT} {count} run{'s' * (count > 1)}: {why}"]
     else:
         result.status, result.failures = Status.NOT_JUDGED, [f"not judged: {why}"]

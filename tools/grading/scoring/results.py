@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import json
 import os
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -61,7 +60,7 @@ class TestResult:
     status: Status = Status.NOT_RUN
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
-    measured: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     scenarios: list[str] = field(default_factory=list)  # what it was judged on
     runs: tuple[int, int] = (0, 0)  # in how many of them the claim holds, of how many it could be judged on
     broken: list[Broken] = field(default_factory=list)
@@ -73,11 +72,6 @@ class TestResult:
         if self.status is Status.FAILED and self.partial and self.runs[1]:
             return round(self.spec.points * self.runs[0] / self.runs[1], 2)
         return self.spec.points if self.status is Status.PASSED else 0
-
-    @property
-    def left_out(self) -> bool:
-        """A report on something that was not written, such as an extension: no points depend on it."""
-        return self.status is Status.TODO and not self.spec.points
 
 
 @dataclass
@@ -140,14 +134,10 @@ class Report:
         return add_up((stage.stage.extension, stage.score, stage.max_score) for stage in self.stages)
 
     def full_marks(self) -> bool:
-        """All points of the chosen tests, and nothing skipped. A report (0 points) may fail, but must have run unless
-        it was left out, as a stage of the extension may be beside others."""
+        """All points of the chosen tests. A stage of the extension may be left out beside others."""
         begun = [stage for stage in self.stages if not (stage.left_out and len(self.stages) > 1)]
-        due = [result for stage in begun for result in stage.results if not result.left_out]
-        if any(result.status in (Status.SKIPPED, Status.NOT_RUN, Status.TODO) for result in due):
-            return False
-        decisive = [result for result in due if result.spec.points] or self.results
-        return bool(decisive) and all(result.status is Status.PASSED for result in decisive)
+        due = [result for stage in begun for result in stage.results]
+        return bool(due) and all(result.status is Status.PASSED for result in due)
 
     def exit_code(self) -> int:
         """4: nobody can tell what a stage is worth."""
@@ -198,7 +188,6 @@ def gradescope(report: Report) -> dict[str, object]:
             for stage in report.stages
             for index, result in enumerate(stage.results, start=1)
         ],
-        "leaderboard": [entry for stage in report.stages for entry in _leaderboard(stage)],
         "extra_data": {
             "impl": report.impl,
             "device": report.device,
@@ -219,8 +208,8 @@ def _gradescope_test(stage: StageReport, index: int, result: TestResult) -> dict
         "number": f"{int(stage.stage.number)}.{index}",
         "score": result.score,
         "max_score": result.spec.points,
-        "status": "passed" if result.status is Status.PASSED or result.left_out else "failed",
-        "output": "\n\n".join(result.failures + result.measured),
+        "status": "passed" if result.status is Status.PASSED else "failed",
+        "output": "\n\n".join(result.failures + result.notes),
         "tags": [stage.stage.name, result.status.value],
         "visibility": "visible",
         "extra_data": {
@@ -229,25 +218,15 @@ def _gradescope_test(stage: StageReport, index: int, result: TestResult) -> dict
             "test": result.spec.name,
             "status": result.status.value,
             "seconds": result.seconds,
-            "measured": result.measured,
+            "notes": result.notes,
         },
     }
-
-
-def _leaderboard(stage: StageReport) -> list[dict[str, object]]:
-    """Each measured number that a test offers, such as 'leaderboard: naive / flat step time: 2.31'."""
-    entries = []
-    for result in stage.results:
-        for line in result.measured if result.status is Status.PASSED else []:
-            if found := re.fullmatch(r"leaderboard: (.+): (-?\d+(?:\.\d+)?)", line):
-                entries.append({"name": f"{stage.stage.number} {found[1]}", "value": float(found[2])})
-    return entries
 
 
 def junit(report: Report) -> bytes:
     suites = ElementTree.Element("testsuites", name="ddp-lab")
     for stage in report.stages:
-        skipped = stage.count(Status.SKIPPED) + sum(result.left_out for result in stage.results)
+        skipped = stage.count(Status.SKIPPED)
         failed = len(stage.results) - stage.count(Status.PASSED) - skipped
         suite = ElementTree.SubElement(
             suites,
@@ -268,14 +247,12 @@ def _junit_case(suite: ElementTree.Element, stage: Stage, result: TestResult) ->
         suite, "testcase", classname=stage.name, name=result.spec.name, time=f"{result.seconds:.3f}"
     )
     if result.status is Status.SKIPPED:
-        ElementTree.SubElement(case, "skipped", message=" ".join(result.measured))
-    elif result.left_out:
-        ElementTree.SubElement(case, "skipped", message="not written, and without points")
+        ElementTree.SubElement(case, "skipped", message=" ".join(result.notes))
     elif result.status is not Status.PASSED:
         failure = ElementTree.SubElement(case, "failure", message=result.status.value)
         failure.text = "\n\n".join(result.failures)
-    if result.measured and result.status is not Status.SKIPPED:
-        ElementTree.SubElement(case, "system-out").text = "\n".join(result.measured)
+    if result.notes and result.status is not Status.SKIPPED:
+        ElementTree.SubElement(case, "system-out").text = "\n".join(result.notes)
 
 
 @dataclass(frozen=True)
