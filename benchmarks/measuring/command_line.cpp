@@ -119,7 +119,7 @@ void add_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv)
              "What moves tensors; default: nccl where each rank has a GPU, else gloo",
              {kGlooBackend, kNcclBackend});
   add_number(line, "--world-size", options.world_size,
-             "Number of ranks; torchrun, mpirun or srun overrides it", 1, 32);
+             "Number of ranks; a launcher overrides it", 1, 32);
   add_flags(line, static_cast<LinkLimit&>(options));
   line.add_option("--seed", options.seed, "Of weights and data")->capture_default_str();
   line.add_option("--trace", options.trace,
