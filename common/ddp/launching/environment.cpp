@@ -63,8 +63,9 @@ std::optional<LaunchEnvironment> read_launch_environment(const GetVariable& get_
   result.local_rank = variables.number("LOCAL_RANK").value_or(result.rank);
   result.master_addr = required(variables.text("MASTER_ADDR"), "MASTER_ADDR");
   result.master_port = number("MASTER_PORT");
-  TORCH_CHECK_VALUE(result.master_port >= 1 && result.master_port <= 65535, "MASTER_PORT=",
-                    result.master_port, " in the environment is not a port: 1 to 65535");
+  TORCH_CHECK_VALUE(result.master_port >= 1 && result.master_port <= 65535,
+                    "MASTER_PORT=", result.master_port,
+                    " in the environment is not a port: 1 to 65535");
   result.store_is_served = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   return result;
 }

@@ -70,7 +70,8 @@ StorePtr connect(const LaunchEnvironment& environment) {
     TORCH_CHECK(!options.isServer, "cannot keep the ranks' store at ", master_of(environment),
                 " (MASTER_ADDR, MASTER_PORT): ", what);
     TORCH_CHECK(false, "did not reach rank 0 within ", seconds(meeting_time()), " at ",
-                master_of(environment), " (MASTER_ADDR, MASTER_PORT): ", what.substr(0, what.find('\n')));
+                master_of(environment),
+                " (MASTER_ADDR, MASTER_PORT): ", what.substr(0, what.find('\n')));
   }
 }
 
