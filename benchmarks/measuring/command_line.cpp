@@ -118,8 +118,8 @@ void add_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv)
   add_choice(line, "--backend", options.backend,
              "What moves tensors; default: nccl where each rank has a GPU, else gloo",
              {kGlooBackend, kNcclBackend});
-  add_number(line, "--world-size", options.world_size,
-             "Number of ranks; torchrun, mpirun or srun overrides it", 1, 32);
+  add_number(line, "--world-size", options.world_size, "Number of ranks; a launcher overrides it",
+             1, 32);
   add_flags(line, static_cast<LinkLimit&>(options));
   line.add_option("--seed", options.seed, "Of weights and data")->capture_default_str();
   line.add_option("--trace", options.trace,

@@ -119,7 +119,7 @@ std::vector<int> choose_worlds(const CLI::App& line, const BenchmarkOptions& opt
 
 void describe_worlds(CLI::App& line, const std::vector<int>& preset) {
   line.get_option(kFlag)
-      ->description("Run only this number of ranks; torchrun, mpirun or srun overrides it")
+      ->description("Run only this number of ranks; a launcher overrides it")
       ->default_str(c10::Join(", ", preset) + " one after the other");
 }
 

@@ -67,7 +67,7 @@ class ResumableRows {
 
 // For programs that measure several world sizes, one after the other, and write one result.
 
-/// The world sizes to run: that of --world-size if it is given; under torchrun, mpirun or srun, the
+/// The world sizes to run: that of --world-size if it is given; under a launcher, the
 /// one they started; else `preset`. Call it after the command line has been parsed.
 std::vector<int> choose_worlds(const CLI::App& line, const BenchmarkOptions& options,
                                const std::vector<int>& preset);

@@ -17,7 +17,7 @@ int run_in_virtual_time(const BenchmarkOptions& options, const std::function<voi
     TORCH_CHECK_VALUE(
         !read_launch_environment(),
         "the simulated network is this program's own, with ranks that it forks: start it without "
-        "torchrun, mpirun or srun, and with --world-size");
+        "torchrun, and with --world-size");
     TORCH_CHECK_VALUE(options.device == "cpu",
                       "the simulated network moves CPU tensors only; leave out --device ",
                       options.device);

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
 import unittest
@@ -157,43 +156,16 @@ class Launchers(HostsTest):
         self.assertEqual([text for _, text in found], [f"{line}\n" for line in hello(4)])
         self.assertEqual([code for code, _ in found], [0] * 4)
 
-    def test_srun_needs_no_master(self) -> None:
-        step = {"SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0, "SLURM_NTASKS": 2, "SLURM_NODELIST": "host[1-2]"}
-        started = [
-            self.start(host, HELLO, **step, SLURM_PROCID=rank, SLURM_LOCALID=0) for rank, host in enumerate(self.hosts)
-        ]
-        self.assert_each(started, 0, "of 2: the sum of rank + 1 is 3")
-
-    @unittest.skipUnless(shutil.which("mpirun"), "skipped: no mpirun here, which Debian has in openmpi-bin")
-    def test_mpirun_starts_ranks_on_both(self) -> None:
-        done = finish(self.start(self.hosts[0], *self.mpirun(), HELLO))
-        self.assertEqual(sorted(line for line in done[1].splitlines() if line.startswith("rank")), hello(4), done[1])
-        self.assertEqual(done[0], 0)
-
-    def mpirun(self) -> list[str]:
-        agent = self.folder / "agent"  # in place of ssh
-        cases = "".join(f'{host.name}) set -- {" ".join(host.inside)} sh -c "$*" ;;\n' for host in self.hosts)
-        cases = cases.replace(" --user --preserve-credentials", "")  # it runs in that namespace already
-        agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase $host in\n{cases}esac\nexec "$@"\n')
-        agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
-        command = ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", str(agent), "--bind-to", "none"]
-        command += ["--host", "host1:2,host2:2", "-x", "MASTER_ADDR=host1", "-x", f"MASTER_PORT={PORT}"]
-        return command
-
 
 class Failures(HostsTest):
     def test_a_machine_without_a_master(self) -> None:
-        """Says what was tried, and what to look at, within the time that was asked for."""
-        for address, advice in (
-            (f"{NETWORK}.99", "does rank 0 run there, and do firewalls let this port through?"),
-            ("localhost", "MASTER_ADDR has to be what the others call rank 0's machine"),
-            ("no-such-host", "MASTER_ADDR has to be the name or address by which all machines reach rank 0's"),
-        ):
+        """Says what was tried, within the time that was asked for."""
+        for address in (f"{NETWORK}.99", "localhost", "no-such-host"):
             with self.subTest(address):
                 variables = {"RANK": 1, "WORLD_SIZE": 2, "MASTER_ADDR": address, "MASTER_PORT": PORT}
                 rank = self.start(self.hosts[1], HELLO, **variables, DDP_LAB_TIMEOUT_S=1)
                 said = f"rank 1 of 2 on host2 failed: did not reach rank 0 within 1 s at {address}:{PORT}"
-                self.assert_each([rank], 1, said, advice)
+                self.assert_each([rank], 1, said)
 
     def test_a_rank_that_was_not_started(self) -> None:
         variables = {"RANK": 0, "WORLD_SIZE": 3, "MASTER_ADDR": "host1", "MASTER_PORT": PORT}

@@ -16,8 +16,12 @@ def test_format_of_python(context: Context) -> None:
     assert formatting.unformatted_python(context) == ""
 
 
+def test_lint_of_changed_cpp(context: Context) -> None:
+    found = formatting.findings(context, formatting.changed_sources())
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.slow
-@pytest.mark.builds("pch_tests")
-def test_lint_of_cpp(context: Context) -> None:
-    found = formatting.findings(context)
+def test_lint_of_all_cpp(context: Context) -> None:
+    found = formatting.findings(context, formatting.sources("*.cpp"))
     assert not found, "\n".join(found)

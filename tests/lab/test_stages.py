@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from tests.lab.marks import each_stage_built
 from tools.checking.context import Context, describe_tests
 from tools.grading.running import minimum_activity
 from tools.grading.scoring.results import StageReport, Status, TestResult
-from tools.grading.stages import Stage, all_stages
+from tools.grading.stages import Stage
 
 UNFINISHED = 3  # a program's exit code if a stage is not written yet; benchmarks/measuring/benchmark.h
 
@@ -43,13 +41,3 @@ def test_stub(stage: Stage, context: Context, subtests: pytest.Subtests) -> None
     due = [result.status is Status.TODO and "TODO(student)" in "".join(result.failures) for result in report.results]
     wrong = [result for result in judged(report, subtests) if not due[report.results.index(result)]]
     assert not wrong, describe_tests(wrong)
-
-
-@pytest.mark.builds("all_stages", *(f"assignments_{stage.name}" for stage in all_stages()))
-def test_all_stages_names_each_stub(context: Context) -> None:
-    """It is compiled against all contracts."""
-    program = str(context.build_dir / "bin" / "all_stages")
-    code, text = context.run([program, "--impl=assignments"], context.folder() / "all_stages.log")
-    assert code == UNFINISHED, text
-    for stage in all_stages():
-        assert re.search(rf"^.*{stage.name}.*unfinished.*$", text, re.MULTILINE | re.IGNORECASE), text

@@ -14,11 +14,8 @@ import sys
 
 import pytest
 
-from tests.common.test_hosts import HostsTest
 from tests.tools.conftest import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
-from tools.grading import stages
 from tools.grading.debugging import sanitizer_reports
-from tools.grading.grade import launched_rank
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
 SOURCE = f"assignments/{STAGE}/naive_ddp.cpp"
@@ -92,38 +89,6 @@ def test_a_compiler_without_sanitizers(watched: Lab) -> None:
     watched.script("g++", "#!/bin/sh\necho libasan.so\n")
     said = watched.grade(ALL_PASS, "--sanitize=address", code=3)
     assert "has no AddressSanitizer and UndefinedBehaviorSanitizer here" in said
-
-
-JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
-
-
-@pytest.mark.parametrize(
-    "environment, rank",
-    [
-        ({}, None),
-        ({"RANK": "1"}, None),  # some other program's
-        ({"RANK": "0", "WORLD_SIZE": "1"}, None),  # as in a container of one
-        ({"RANK": "1", "WORLD_SIZE": "2"}, 1),
-        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, 3),
-        (JOB, None),  # the shell of salloc, or a batch script
-        ({**JOB, "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}, 1),
-    ],
-)
-def test_a_rank_is_known_by_the_variables_of_launchers(environment: dict[str, str], rank: int | None) -> None:
-    assert launched_rank(environment) == rank
-
-
-@pytest.mark.builds("all_stages", *(f"solutions_{stage.name}" for stage in stages.all_stages()))
-class SeveralMachines(HostsTest):
-    def test_make_test_grades_once(self) -> None:
-        """All ranks run a step together; rank 0 alone has the scorecard. None waits for another's build for ever."""
-        grade = [sys.executable, "-m", "tools.grading.grade", "--stage=05", "--impl=solutions"]
-        (code, text), (other, said) = self.finish(self.start_ranks(*grade))
-        self.assertEqual((code, other), (0, 0), text + said)
-        self.assertRegex(text, r"05_ring_all_reduce .* 2 ranks on 2 machines agree with one process\n")
-        self.assertIn("The graded tests, all of whose ranks run on this machine", text)
-        self.assertIn("Total  20 / 20 points", text)
-        self.assertNotIn("points", said)
 
 
 CHOSEN = ("--stage=01", "--test=one_all_reduce_per_parameter")

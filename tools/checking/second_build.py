@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,13 +68,14 @@ def stage_targets() -> list[str]:
 
 
 def second_build(
-    context: Context, name: str, targets: Iterable[str], options: Sequence[str] = (), **toolchain: str
+    context: Context, name: str, targets: Sequence[str], options: Sequence[str] = (), **toolchain: str
 ) -> Context:
-    """Builds `targets` in a folder of this name, with what is different in the toolchain; returns that build."""
+    """Builds `targets`, if any, in a folder of this name, with what is different in the toolchain; returns that build."""
     folder = context.folder(name)
     other = replace(context, toolchain=replace(context.toolchain, build_dir=str(folder), **toolchain))
     log = folder / "configure.log"
     code, text = other.run([*cmake_command(other.toolchain), *options], log)
-    if failure := describe(f"Configuring {name}", condense(text), log) if code else other.build(targets):
+    failure = describe(f"Configuring {name}", condense(text), log) if code else ""
+    if failure := failure or (other.build(targets) if targets else ""):
         raise LabError(failure)
     return other

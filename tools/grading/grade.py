@@ -12,11 +12,10 @@ import contextlib
 import functools
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -59,20 +58,11 @@ def _grade_as_asked() -> int:
     if options.device == "cuda":
         cuda.require(tools)
     builder, folder = Builder(tools, options.device), Path(tools.build_dir) / "grade"
-    code, rank = 0, launched_rank()
-    if rank is not None:
-        with hold(folder / "lock", "make test"):
-            broken = builder.build(options.stages, options.impl)
-            builder.build_common(["all_stages"])
-        code = compare_values(options, broken, builder.all_stages(), rank)
-        if rank > 0:
-            return 0  # what went wrong here, rank 0 has missed; launchers end all ranks for one that fails
-        print("\nThe graded tests, all of whose ranks run on this machine:\n", flush=True)
     with hold(folder / "lock", "make test"):
         if options.sanitize:
             builder, folder = sanitized.prepared(tools, options)
         if not options.untrusted:
-            return max(code, grade(options, builder, folder))
+            return grade(options, builder, folder)
         with confined.confined(make_sandbox(Path("/bin/true"))) as place:
             return grade(options, Builder(tools, confined=place), folder)
 
@@ -110,12 +100,10 @@ def _parse_arguments() -> argparse.Namespace:
     options.schedule = stages.choose_schedule(options.schedule)
     if options.sanitize:
         stages.choose("SANITIZE", options.sanitize, sanitized.CHOICES)
-        sanitized.refuse_what_does_not_go_with_it(options, launched_rank() is not None)
+        sanitized.refuse_what_does_not_go_with_it(options)
     options.verbose = options.verbose not in ("", "0")
     if options.untrusted and (options.trace or options.device != "cpu"):
         raise BadChoice("UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda: a stage gets neither files nor drivers")
-    if options.untrusted and launched_rank() is not None:
-        raise BadChoice("UNTRUSTED=1 is for one machine: without torchrun, mpirun and srun")
     if options.trace and len(options.stages) > 1:
         raise BadChoice(f"TRACE={options.trace} is for one stage; add STAGE=02, for example")
     return options
@@ -265,43 +253,6 @@ def sandbox_for(built: list[StageReport], builder: Builder, report: Report, term
         terminal.print(f"UNTRUSTED=1: {gap}")
     libraries = [builder.library(stage, report.impl) for stage in runnable]
     return sandbox.sealed([*programs, *libraries, *builder.common_libraries()])
-
-
-# As one of several ranks that torchrun, mpirun or srun has started, on any machines: the graded tests need all their
-# ranks on one machine, under their referee. So all ranks first run one step of each stage together
-# (build/bin/all_stages), by Gloo, and compare its values with those of one process; then rank 0 grades, as without a
-# launcher, and the others have done their part.
-# How a rank is told its number, and how many there are, as common/ddp/launching/environment.cpp reads it.
-LAUNCHERS = {
-    "RANK": "WORLD_SIZE",
-    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
-    "SLURM_PROCID": "SLURM_NTASKS",
-    "PMI_RANK": "PMI_SIZE",
-}
-PATIENCE_S = "120"  # for other ranks, unless DDP_LAB_TIMEOUT_S says otherwise
-
-
-def launched_rank(environment: Mapping[str, str] = os.environ) -> int | None:
-    """This process's number among those that a launcher has started; none if it is alone, as in the shell of a job."""
-    job_shell = "SLURM_JOB_ID" in environment and not environment.get("SLURM_STEP_ID")
-    for rank, ranks in LAUNCHERS.items():
-        number, count = environment.get(rank, ""), environment.get(ranks, "")
-        if number.isdigit() and count.isdigit() and int(count) > 1 and not (rank == "SLURM_PROCID" and job_shell):
-            return int(number)
-    return None
-
-
-def compare_values(options: argparse.Namespace, broken: Collection[str], program: Path, rank: int) -> int:
-    """One step of the stages that compile, by all ranks; 0 if all values are as one process computes them."""
-    if rank == 0:
-        print("A step of each stage by all ranks, beside one process:")
-        print("".join(f"{name} does not compile\n" for name in broken), end="", flush=True)
-    compiled = [stage.number for stage in options.stages if stage.name not in broken]
-    if not compiled:
-        return 1
-    command = [str(program), f"--impl={options.impl}", f"--stages={','.join(compiled)}", f"--device={options.device}"]
-    code = subprocess.run(command, env={"DDP_LAB_TIMEOUT_S": PATIENCE_S, **os.environ}, check=False).returncode
-    return 1 if code or len(compiled) < len(options.stages) else 0
 
 
 if __name__ == "__main__":

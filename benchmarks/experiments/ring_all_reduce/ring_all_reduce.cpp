@@ -188,7 +188,7 @@ void print_table(const Result& result) {
 
 void run_rank(const RankContext& context, const Settings& settings, const Repeat& repeat) {
   TORCH_CHECK(context.forked,
-              "each call is the first of new ranks, which torchrun, mpirun and srun do not fork: "
+              "each call is the first of new ranks, which launchers do not fork: "
               "start it without, or see the program collectives");
   // Besides the group that is measured, one that keeps the books.
   const DeviceContext books = make_device_context(settings, context);

@@ -24,18 +24,12 @@ struct LaunchEnvironment {
 /// Looks a variable up, like std::getenv: null if it is not set.
 using GetVariable = std::function<const char*(const char*)>;
 
-/// Reads the variables of, in this order,
+/// Reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK, as torchrun sets them; other
+/// launchers have to be told to (docs/several_machines.md). Empty variables count as not set, and a
+/// missing LOCAL_RANK is the rank.
 ///
-///   torchrun          RANK WORLD_SIZE LOCAL_RANK
-///   mpirun, Open MPI  OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK
-///   srun              SLURM_PROCID SLURM_NTASKS SLURM_LOCALID
-///   mpirun, others    PMI_RANK PMI_SIZE MPI_LOCALRANKID
-///
-/// and MASTER_ADDR and MASTER_PORT. Only under srun are these optional: the defaults are the job's
-/// first host and a port computed from job and step. Empty variables count as not set.
-///
-/// Returns none if no launcher's variables are set, and in the shell of a Slurm allocation. Throws
-/// a c10::ValueError that names the variable if one is missing or invalid.
+/// Returns none if neither RANK nor WORLD_SIZE is set. Throws a c10::ValueError that names the
+/// variable if one is missing or invalid.
 std::optional<LaunchEnvironment> read_launch_environment(
     const GetVariable& get_variable = [](const char* name) { return std::getenv(name); });
 

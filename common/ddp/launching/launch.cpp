@@ -126,9 +126,8 @@ BackendPtr make_gloo_backend_of_first(int ranks, const StorePtr& store, const Ra
     what = error.what();
   }
   C10_THROW_ERROR(Error, "it listens at " + address +
-                             ", and cannot connect with all others. TCP has to get from each "
-                             "machine to each other, to any port: do firewalls let it? "
-                             "GLOO_SOCKET_IFNAME chooses another network. " +
+                             ", and cannot connect with all others. GLOO_SOCKET_IFNAME "
+                             "chooses another network. " +
                              what);
 }
 

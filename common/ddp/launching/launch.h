@@ -16,7 +16,7 @@ struct LaunchOptions {
   std::chrono::milliseconds deadline = std::chrono::hours(6);
 };
 
-/// The main function of a program with many ranks. Under torchrun, mpirun or srun, this process is
+/// The main function of a program with many ranks. Under a launcher, this process is
 /// one rank and runs `function`; otherwise `function` runs in forked ranks on this machine, which end with
 /// this process. The ranks' output is passed through. If a rank fails, its report goes to stderr.
 ///

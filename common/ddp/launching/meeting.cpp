@@ -57,19 +57,6 @@ std::string master_of(const LaunchEnvironment& environment) {
   return environment.master_addr + ":" + std::to_string(environment.master_port);
 }
 
-// What to look at if rank 0's store cannot be reached.
-std::string advice_on(const LaunchEnvironment& environment) {
-  if (is_loopback(environment.master_addr)) {
-    return "each machine means itself by " + environment.master_addr +
-           ": MASTER_ADDR has to be what the others call rank 0's machine";
-  }
-  if (route_to(environment.master_addr, environment.master_port).here.empty()) {
-    return "this machine knows no address of it, or no way there: MASTER_ADDR has to be the name "
-           "or address by which all machines reach rank 0's";
-  }
-  return "does rank 0 run there, and do firewalls let this port through?";
-}
-
 StorePtr connect(const LaunchEnvironment& environment) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
@@ -83,8 +70,8 @@ StorePtr connect(const LaunchEnvironment& environment) {
     TORCH_CHECK(!options.isServer, "cannot keep the ranks' store at ", master_of(environment),
                 " (MASTER_ADDR, MASTER_PORT): ", what);
     TORCH_CHECK(false, "did not reach rank 0 within ", seconds(meeting_time()), " at ",
-                master_of(environment), " (MASTER_ADDR, MASTER_PORT): ", advice_on(environment),
-                " The system says: ", what.substr(0, what.find('\n')));
+                master_of(environment),
+                " (MASTER_ADDR, MASTER_PORT): ", what.substr(0, what.find('\n')));
   }
 }
 

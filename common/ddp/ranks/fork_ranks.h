@@ -21,7 +21,7 @@ struct RankContext {
   int world_size = 1;
   /// Where the ranks find each other; every process group is made from it. Undefined beside a companion.
   c10::intrusive_ptr<c10d::Store> store;
-  /// False under torchrun, mpirun and srun.
+  /// False under a launcher.
   bool forked = false;
   /// Sends a message to the parent, which stores it in RankReport::messages; does nothing if there
   /// is no parent.

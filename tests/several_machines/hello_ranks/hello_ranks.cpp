@@ -3,8 +3,6 @@
 //
 //     hello_ranks --world-size 4
 //     torchrun --no-python --nproc-per-node 4 hello_ranks
-//     mpirun -n 4 -x MASTER_ADDR=$(hostname) -x MASTER_PORT=29500 hello_ranks
-//     srun -n 4 hello_ranks --rounds 100 --bytes 1000000
 #include <ATen/ATen.h>
 
 #include <cstdio>

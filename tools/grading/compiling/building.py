@@ -69,9 +69,6 @@ class Builder:
     def debug_library(self, stage: Stage, impl: str) -> Path:
         return self._build_dir / "stages" / "debug" / impl / stage.name / "libstage.so"
 
-    def all_stages(self) -> Path:
-        return self._build_dir / "bin" / "all_stages"
-
     def common_libraries(self) -> list[Path]:
         """What test programs load, their own code included."""
         return sorted((self._build_dir / "lib").glob("lib*.so"))

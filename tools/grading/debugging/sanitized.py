@@ -26,8 +26,8 @@ SHOWN = 8
 LONGEST = 1 << 16
 
 
-def refuse_what_does_not_go_with_it(options: argparse.Namespace, launched: bool) -> None:
-    others = {"UNTRUSTED=1": options.untrusted, "DEVICE=cuda": options.device != "cpu", "a launcher": launched}
+def refuse_what_does_not_go_with_it(options: argparse.Namespace) -> None:
+    others = {"UNTRUSTED=1": options.untrusted, "DEVICE=cuda": options.device != "cpu"}
     for name in (name for name, given in others.items() if given):
         raise BadChoice(f"SANITIZE={options.sanitize} does not go with {name}: it is for your own code, on one CPU")
 
