@@ -110,9 +110,7 @@ Finding::Times times_of(const CallOfGroup& call, const NetworkModel& network,
 }
 
 // With a message of each chunk: empty ones may be skipped.
-bool is_timed(const CallOfGroup& call) {
-  return !call.prints() && call.elements() >= call.size();
-}
+bool is_timed(const CallOfGroup& call) { return !call.prints() && call.elements() >= call.size(); }
 
 }  // namespace
 

@@ -17,7 +17,7 @@ PLAIN = "collectives"
 # A program, or one thing of several that it does; the stages that it measures, and the flags of a short run.
 PROGRAMS = {
     "all_reduce_algorithms": ("5", "--world-size=2", "--sizes=64"),
-    "bucket_overhead": ("3", "--caps=3", "--sequence-length=4", "--repetitions=2", "--warmup=1"),
+    "bucket_overhead": ("3", "--rate-gbit=0.5", "--caps=3", "--sequence-length=4", "--repetitions=2", "--warmup=1"),
     "bucketed_ddp": ("123", "--batch-sizes=1", "--sequence-lengths=4", "--bucket-mb=100",
                      "--repetitions=1", "--warmup=1"),
     "cluster all_reduce_times": ("", "--gpus=2", "--mib=1"),

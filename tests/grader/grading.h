@@ -77,7 +77,6 @@ void note_broken(const Broken& broken);
 /// Call it within a test, once: the run that it is about, see grader/picture.h.
 void note_picture(nlohmann::json picture);
 
-
 /// The message of a failure, without the line that GoogleTest adds.
 std::string failure_text(const ::testing::TestPartResult& part);
 

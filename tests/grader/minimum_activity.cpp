@@ -19,11 +19,12 @@ nlohmann::json& seen_activity() {
 }
 
 const nlohmann::json& known_activity() {
-  static const nlohmann::json known =
-      settings().minimum_activity.empty()
-          ? nlohmann::json::object()
-          : nlohmann::json::parse(std::ifstream(settings().minimum_activity));
-  return known;
+  static std::map<std::string, nlohmann::json> by_file{{"", nlohmann::json::object()}};
+  const std::string& file = settings().minimum_activity;
+  if (!by_file.contains(file)) {
+    by_file[file] = nlohmann::json::parse(std::ifstream(file));
+  }
+  return by_file[file];
 }
 
 // Which gradients a step has may be drawn, so that half of them are enough.

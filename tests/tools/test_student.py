@@ -178,7 +178,7 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The page of a CI's job."""
     monkeypatch.setattr(job_page.released, "load", lambda load=released.load: load(folder / "mine"))
     monkeypatch.setattr(job_page.released, "edited", lambda edited=released.edited: edited(folder / "mine"))
-    tests = [a_test("first", "failed", 10), a_test("secret", "passed", 5, "hidden"), a_test("report", "passed", 0)]
+    tests = [a_test("first", "failed", 10), a_test("secret", "passed", 5, "hidden")]
     (folder / "results.json").write_text(json.dumps({"tests": tests}))
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "page.md"))
     monkeypatch.setattr(sys, "argv", ["job_page", str(folder / "results.json")])
