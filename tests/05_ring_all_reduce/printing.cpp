@@ -8,7 +8,6 @@
 #include <streambuf>
 
 #include "claims.h"
-#include "ddp/virtual_time/virtual_time.h"
 #include "grader/calls.h"
 #include "grader/scenario.h"
 #include "scenarios.h"
@@ -82,22 +81,85 @@ Scenario printing_in_groups() {
           {kGroups}};
 }
 
-// Where a rank's events begin to write, and have flushed after the last that it wrote; null: nowhere.
-struct Writing {
-  const Seen* began = nullptr;
-  const Seen* flushed = nullptr;
+// What a rank did, as numbers of its events.
+struct History {
+  struct Message {
+    bool sent = false;  // else received
+    int peer = -1;
+    int tag = 0;
+    std::int64_t moment = -1;  // a send's launch, or the end of a recv
+  };
+  std::vector<Message> messages;  // in the order of their launches
+  std::int64_t began = -1;        // to write
+  std::int64_t flushed = -1;      // after the last that it wrote
 };
 
-Writing writing_of(const CallOfRank& rank) {
-  Writing writing;
-  for (const Seen* seen : rank.of_kind(EventKind::kFact)) {
-    if (seen->text == "wrote") {
-      writing = {writing.began == nullptr ? seen : writing.began, nullptr};
-    } else if (seen->text == "flushed" && writing.flushed == nullptr) {
-      writing.flushed = seen;
+std::int64_t end_of(const CallOfRank& rank, std::int64_t operation) {
+  const auto done = rank.of_kind(EventKind::kDone);
+  const auto found = std::ranges::find(done, operation, &Seen::operation);
+  return found != done.end() ? (*found)->order : -1;
+}
+
+History history_of(const CallOfRank& rank) {
+  History history;
+  for (const Seen* seen : rank.events) {
+    if (seen->kind == EventKind::kLaunch) {
+      const bool sent = seen->type == c10d::OpType::SEND;
+      history.messages.push_back(
+          {sent, seen->peer, seen->tag, sent ? seen->order : end_of(rank, seen->operation)});
+    } else if (seen->kind == EventKind::kFact && seen->text == "wrote") {
+      history.began = history.began < 0 ? seen->order : history.began;
+      history.flushed = -1;
+    } else if (seen->kind == EventKind::kFact && seen->text == "flushed") {
+      history.flushed = history.flushed < 0 ? seen->order : history.flushed;
     }
   }
-  return writing;
+  return history;
+}
+
+// The send whose data this recv took: messages with the same ends and tag are matched in order.
+const History::Message* sent_for(const std::vector<History>& histories, int receiver,
+                                 std::size_t received) {
+  const auto& mine = histories[receiver].messages;
+  const History::Message& message = mine[received];
+  const auto like = [](bool sent, int peer, int tag) {
+    return
+        [=](const History::Message& m) { return m.sent == sent && m.peer == peer && m.tag == tag; };
+  };
+  auto before = std::count_if(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(received),
+                              like(false, message.peer, message.tag));
+  for (const History::Message& candidate : histories[message.peer].messages) {
+    if (like(true, receiver, message.tag)(candidate) && before-- == 0) {
+      return &candidate;
+    }
+  }
+  return nullptr;
+}
+
+// True if messages let rank `later` begin to write only after rank `earlier` has flushed, whatever
+// the timing of this run: `later` must first have received a message sent after the flush, or one
+// sent after receiving such a message.
+bool is_ordered(const std::vector<History>& histories, int earlier, int later) {
+  // For each rank: the moment up to which everything has happened when `later` begins.
+  std::vector<std::int64_t> happened(histories.size(), -1);
+  happened[later] = histories[later].began;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int rank = 0; rank < static_cast<int>(histories.size()); ++rank) {
+      const auto& messages = histories[rank].messages;
+      for (std::size_t i = 0; i < messages.size(); ++i) {
+        if (messages[i].sent || messages[i].moment < 0 || messages[i].moment >= happened[rank]) {
+          continue;
+        }
+        const History::Message* sent = sent_for(histories, rank, i);
+        if (sent != nullptr && sent->moment > happened[messages[i].peer]) {
+          happened[messages[i].peer] = sent->moment;
+          changed = true;
+        }
+      }
+    }
+  }
+  return histories[earlier].flushed >= 0 && histories[earlier].flushed < happened[earlier];
 }
 
 // In quotes; \0 is a zero.
@@ -130,35 +192,23 @@ Finding wrong_line(const CallOfGroup&, const CallOfRank& rank) {
     return "should write the message and a newline to `out`, " + quoted(line) + "; it wrote " +
            quoted(text);
   }
-  return writing_of(rank).flushed != nullptr
+  return history_of(rank).flushed >= 0
              ? ""
              : "the line should be flushed when it is written: out << std::flush";
 }
 
 Finding wrong_lines(const CallOfGroup& call) { return on_each_rank(call, wrong_line); }
 
-// On a network where writing takes long, and earlier ranks come later to the call: who does not wait
-// for the rank before it, or for a message that was sent after its flush, writes too early.
-Finding wrong_order(const Evidence& evidence, const CallOfGroup& call) {
-  constexpr std::int64_t kWriting = 1'000'000;
-  const ComputeCost cost = [&](const Seen& seen, int number) -> std::int64_t {
-    const auto rank = std::ranges::find(call.ranks, number, &CallOfRank::rank);
-    if (rank == call.ranks.end() || seen.place.step != call.step) {
-      return 0;
-    }
-    const bool begins = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kCall;
-    const bool writes = seen.kind == EventKind::kFact && seen.text == "wrote";
-    return begins ? (call.size() - rank->position) * 10 * kWriting : writes ? kWriting : 0;
-  };
-  const VirtualTime time(evidence, {.alpha_ns = 1'000, .beta_ns_per_byte = 0}, cost);
-  for (int i = 1; i < call.size(); ++i) {
-    const CallOfRank& before = call.ranks[i - 1];
-    const CallOfRank& after = call.ranks[i];
-    const std::int64_t flushed = time.time_of(before.rank, writing_of(before).flushed->order);
-    const std::int64_t began = time.time_of(after.rank, writing_of(after).began->order) - kWriting;
-    if (began < flushed) {
-      return "rank " + std::to_string(i) + " of the group may write before rank " +
-             std::to_string(i - 1) +
+// Of ranks that send messages only.
+Finding wrong_order(const CallOfGroup& call) {
+  std::vector<History> histories;
+  for (const CallOfRank& rank : call.ranks) {
+    histories.push_back(history_of(rank));
+  }
+  for (int rank = 1; rank < call.size(); ++rank) {
+    if (!is_ordered(histories, rank - 1, rank)) {
+      return "rank " + std::to_string(rank) + " of the group may write before rank " +
+             std::to_string(rank - 1) +
              " has flushed its line: when it began, no message had come that was sent after that "
              "flush, directly or by way of other ranks. That lines sometimes come in order is luck";
     }
@@ -200,13 +250,10 @@ Finding wrong_printing(const Evidence& evidence) {
     if (!call.prints()) {
       continue;
     }
-    for (const auto& check : {wrong_lines, touched_in_flight}) {
+    for (const auto& check : {wrong_lines, touched_in_flight, wrong_order}) {
       if (Finding text = check(call); !text.empty()) {
         return text;
       }
-    }
-    if (Finding text = wrong_order(evidence, call); !text.empty()) {
-      return text;
     }
     if (call.size() == 1 && !call.ranks[0].of_kind(EventKind::kLaunch).empty()) {
       return "one rank alone should send nothing";

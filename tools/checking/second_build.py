@@ -70,7 +70,7 @@ def stage_targets() -> list[str]:
 def second_build(
     context: Context, name: str, targets: Sequence[str], options: Sequence[str] = (), **toolchain: str
 ) -> Context:
-    """Builds `targets`, if any, in a folder of this name, with what is different in the toolchain; returns that build."""
+    """Builds `targets`, if any, in a folder of this name, with what differs in the toolchain; returns that build."""
     folder = context.folder(name)
     other = replace(context, toolchain=replace(context.toolchain, build_dir=str(folder), **toolchain))
     log = folder / "configure.log"
