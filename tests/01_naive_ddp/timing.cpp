@@ -1,9 +1,6 @@
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <numeric>
 
-#include "01_naive_ddp/naive_ddp.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "grader/chain.h"
 #include "grader/grading.h"

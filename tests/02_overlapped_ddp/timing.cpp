@@ -1,9 +1,6 @@
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <sstream>
 
-#include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "grader/chain.h"
 #include "grader/grading.h"

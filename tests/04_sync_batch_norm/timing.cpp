@@ -1,12 +1,6 @@
-#include <ATen/ATen.h>
-
 #include <algorithm>
-#include <functional>
-#include <sstream>
 
 #include "claims.h"
-#include "ddp/backends/operation_backend.h"
-#include "ddp/collectives.h"
 #include "ddp/virtual_time/virtual_time.h"
 #include "grader/grading.h"
 #include "grader/training_evidence.h"

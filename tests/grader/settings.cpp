@@ -2,9 +2,6 @@
 
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <filesystem>
 
