@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -10,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +17,7 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "grader/calls.h"
+#include "grader/filled.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"
 #include "grader/training.h"
@@ -373,8 +374,9 @@ at::Tensor laid_out(const at::Tensor& values, const MemoryLayout& layout) {
 }  // namespace
 
 at::Tensor random_numbers(at::IntArrayRef shape, std::uint64_t salt) {
-  const at::Generator generator = at::detail::createCPUGenerator(settings().seed * 65536 + salt);
-  return at::randn(shape, generator, at::TensorOptions(at::kDouble)).to(settings().device);
+  std::mt19937_64 random(settings().seed * 65536 + salt);
+  std::normal_distribution<double> normal;
+  return filled(shape, at::kDouble, [&](auto) { return normal(random); });
 }
 
 std::vector<std::int64_t> without_channels(const at::Tensor& input) {
@@ -418,21 +420,23 @@ void Use::make_tensors() {
 void Use::make_input(const std::vector<std::int64_t>& rows) {
   std::vector<std::int64_t> shape = options_.shape;
   shape[0] = rows[member_];
-  const auto numbers = random_numbers(shape, salt(member_));
   const auto first = std::accumulate(rows.begin(), rows.begin() + member_, std::int64_t{0});
   const auto total = std::accumulate(rows.begin(), rows.end(), 1.0);
-  std::vector<std::int64_t> one_a_row(shape.size(), 1);
-  one_a_row[0] = shape[0];
-  const at::Tensor of_rows = (at::arange(shape[0], numbers.options()) + first) * (3 / total);
-  const at::Tensor channel = at::arange(shape[1], numbers.options());
-  const at::Tensor sign = channel.remainder(3) - 1;  // -1, 0, 1
-  const at::Tensor of_channels = channel.remainder(7) / 4 + sign.roll(-1) * options_.mean;
-  const at::Tensor values =
-      numbers + along_channels(of_channels, numbers) + of_rows.view(one_a_row);
-  if (options_.nan && member_ == 0) {
-    values.select(1, 1)[0].fill_(std::numeric_limits<double>::quiet_NaN());
-  }
-  input = laid_out(values.to(options_.dtype), options_.of_input);
+  const std::int64_t channels = shape[1];
+  const std::int64_t positions = c10::multiply_integers(shape.begin() + 2, shape.end());
+  std::mt19937_64 random(settings().seed * 65536 + salt(member_));
+  std::normal_distribution<double> normal;
+  const at::Tensor values = filled(shape, options_.dtype, [&](std::int64_t i) {
+    const std::int64_t row = i / (channels * positions);
+    const std::int64_t channel = i / positions % channels;
+    if (options_.nan && member_ == 0 && row == 0 && channel == 1) {
+      return std::numeric_limits<double>::quiet_NaN();
+    }
+    const auto sign = static_cast<double>((channel + 1) % channels % 3 - 1);  // -1, 0, 1
+    return normal(random) + static_cast<double>(channel % 7) / 4 + sign * options_.mean +
+           static_cast<double>(row + first) * (3 / total);
+  });
+  input = laid_out(values, options_.of_input);
   input.set_requires_grad(options_.wants & kInput);
 }
 
@@ -440,28 +444,40 @@ void Use::make_upstream(const std::vector<std::int64_t>& rows) {
   const std::int64_t mine = rows[member_];
   const auto first = std::accumulate(rows.begin(), rows.begin() + member_, std::int64_t{0});
   const auto half = std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) / 2;
-  // Of its dtype from the beginning, since a conversion gives strides of 0 up.
-  at::Tensor values = (random_numbers(input.sizes(), salt(member_) + 1) + 0.25).to(options_.dtype);
+  std::mt19937_64 random(settings().seed * 65536 + salt(member_) + 1);
+  std::normal_distribution<double> normal;
+  const auto drawn = [&](at::IntArrayRef shape) {
+    return filled(shape, options_.dtype, [&](auto) { return normal(random) + 0.25; });
+  };
+  const auto by_row = [&](const auto& of_row) {
+    const std::int64_t in_row = mine > 0 ? input.numel() / mine : 1;
+    return filled(input.sizes(), options_.dtype,
+                  [&](std::int64_t i) { return of_row(i / std::max<std::int64_t>(in_row, 1)); });
+  };
+  at::Tensor values;
   switch (options_.upstream) {
     case Upstream::kRandom:
+      values = drawn(input.sizes());
       break;
     case Upstream::kExpanded:
-      values = values.narrow(-1, 0, 1).expand_as(input);
+      values = drawn(input.sizes()).narrow(-1, 0, 1).expand_as(input);
       break;
     case Upstream::kSameRows:
-      values = values.narrow(0, 0, 1).expand_as(input);
+      values = drawn(input.sizes()).narrow(0, 0, 1).expand_as(input);
       break;
     case Upstream::kOfChannels:
-      values = along_channels(values.mean(without_channels(input)), input).expand_as(input);
+      values = along_channels(drawn({input.size(1)}), input).expand_as(input);
       break;
     case Upstream::kFirstHalf:
-      values.zero_().narrow(0, 0, std::clamp<std::int64_t>(half - first, 0, mine)).fill_(1);
+      values = by_row([&](std::int64_t row) { return first + row < half ? 1.0 : 0.0; });
       break;
     case Upstream::kBlocks:
-      values.fill_(1).narrow(0, mine / 4, mine / 2).fill_(-1);
+      values = by_row([&](std::int64_t row) {
+        return row >= mine / 4 && row < mine / 4 + mine / 2 ? -1.0 : 1.0;
+      });
       break;
     case Upstream::kUndefinedOnOdd:
-      values = member_ % 2 == 1 ? at::zeros_like(values) : values;
+      values = member_ % 2 == 1 ? by_row([](auto) { return 0.0; }) : drawn(input.sizes());
   }
   upstream = laid_out(values, options_.of_upstream);
 }

@@ -1,12 +1,11 @@
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <limits>
-#include <optional>
+#include <random>
 
 #include "ddp/balanced_split.h"
 #include "ddp/libtorch_versions.h"
@@ -14,6 +13,7 @@
 #include "ddp/referee/client.h"
 #include "grader/calls.h"
 #include "grader/compare.h"
+#include "grader/filled.h"
 #include "grader/scenario.h"
 #include "grader/settings.h"
 #include "scenarios.h"
@@ -26,22 +26,26 @@ constexpr double kOutside = 77;                           // elements that are n
 constexpr std::int64_t kMargin = 5;                       // of them, before and after a row
 constexpr std::int64_t kLarge = std::int64_t{128} << 10;  // bytes: what takes memory is watched
 
-at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Generator& random) {
-  const auto bytes = elements * static_cast<std::int64_t>(c10::elementSize(dtype));
-  const at::Tensor bits = at::empty({bytes / 8 + 1}, at::kLong);
-  bits.random_(std::numeric_limits<std::int64_t>::min(), std::nullopt, random);
-  return bits.view(dtype).narrow(0, 0, elements).clone();
+// By a loop, not by an operator: see grader/filled.h.
+at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, std::mt19937_64& random) {
+  at::Tensor bits = at::empty({elements}, dtype);
+  auto* bytes = static_cast<std::uint8_t*>(bits.mutable_data_ptr());
+  std::generate_n(bytes, bits.nbytes(), [&] { return static_cast<std::uint8_t>(random()); });
+  return bits;
 }
 
 // The bits of the smallest numbers are small integers beside a sign. No arithmetic of floating point
 // makes them, which may have been told to flush them.
 at::Tensor small_integers_as_bits(std::int64_t elements, at::ScalarType dtype,
-                                  const at::Generator& random) {
+                                  std::mt19937_64& random) {
   constexpr at::ScalarType kBySize[] = {at::kByte, at::kByte, at::kShort, at::kInt, at::kInt,
                                         at::kLong, at::kLong, at::kLong,  at::kLong};
   const auto bytes = static_cast<int>(c10::elementSize(dtype));
-  const at::Tensor numbers = at::randint(10, {elements}, random, at::kLong);
-  const at::Tensor signs = at::randint(2, {elements}, random, at::kLong);
+  const at::Tensor numbers = at::empty({elements}, at::kLong);
+  const at::Tensor signs = at::empty({elements}, at::kLong);
+  std::generate_n(numbers.mutable_data_ptr<std::int64_t>(), elements,
+                  [&] { return random() % 10; });
+  std::generate_n(signs.mutable_data_ptr<std::int64_t>(), elements, [&] { return random() % 2; });
   return (numbers + signs * (std::int64_t{-1} << (8 * bytes - 1))).to(kBySize[bytes]).view(dtype);
 }
 
@@ -49,8 +53,7 @@ at::Tensor small_integers_as_bits(std::int64_t elements, at::ScalarType dtype,
 at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
   const std::int64_t elements =
       call.view == nullptr ? call.elements : call.view->of(at::empty(call.view->whole)).numel();
-  const auto random =
-      at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * number);
+  std::mt19937_64 random(settings().seed * 64 + rank + 1'000'003 * number);
   if (call.values == Values::kBits || !at::isFloatingType(call.dtype)) {
     at::Tensor bits = bits_of(elements, call.dtype, random);
     if (bits.is_floating_point()) {
@@ -67,7 +70,8 @@ at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
   if (call.values == Values::kSubnormal) {
     return small_integers_as_bits(elements, call.dtype, random);
   }
-  at::Tensor values = at::rand({elements}, random, at::kDouble) * 2 - 1;
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  at::Tensor values = filled({elements}, call.dtype, [&](auto) { return uniform(random); });
   if (call.values == Values::kNotFinite) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     for (std::int64_t at = 0; at + 8 <= elements && rank < 2; at += 8) {
@@ -76,7 +80,7 @@ at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
       values[at + 6].fill_(rank == 0 ? -kInfinity : 1.0);
     }
   }
-  return values.to(call.dtype);
+  return values;
 }
 
 bool is_strided(const RingCall& call, int rank) {
