@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL LEVEL SEED SCHEDULE VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS
+VARIABLES := STAGE TEST IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -13,9 +13,8 @@ SETUP := $(PYTHON3) -m tools.setup.setup  # then the module that follows, in the
 # "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
 flag = $${$(1):+"--$(2)=$$$(1)"}
 GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
-         $(call flag,SCHEDULE,schedule) $(call flag,DEVICE,device) $(call flag,TRACE,trace) \
-         $(call flag,SANITIZE,sanitize) $(if $(UNTRUSTED),--untrusted) \
-         $(if $(VERBOSE),"--verbose=$(VERBOSE)")
+         $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(call flag,SANITIZE,sanitize) \
+         $(if $(UNTRUSTED),--untrusted) $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
 .PHONY: help setup doctor test watch debug report hint figures writeup ab submit reset clean distclean always

@@ -126,17 +126,14 @@ bool is_stub(const std::deque<Run>& runs) {
   return culprit.not_implemented;
 }
 
-// The run in which a finding is shown: the same, or one with less in another order.
-const Run& shown_for(const Scenario& scenario, const Run* run, const Predicate& holds) {
-  if (run->schedule.usual() || settings().schedule || !run->whole()) {
-    return *run;
-  }
-  return shortest(scenario, *run,
-                  [&](const Evidence& evidence) { return !finding_of(holds, evidence).empty(); });
-}
-
 std::string said_of(const Scenario& scenario, const Run& run, const std::string& finding) {
-  return "in " + in_scenario(scenario) + with_schedule(run) + ": " + finding + describe_order(run);
+  if (!run.late_callbacks()) {
+    return "in " + in_scenario(scenario) + ": " + finding;
+  }
+  return "in " + in_scenario(scenario) + ", late callbacks: " + finding +
+         "\nHere the callbacks of a future run only after whoever waits for its operation has gone "
+         "on, "
+         "as a network may have it.";
 }
 
 std::string kind_of(const RankReport& culprit) {
@@ -174,11 +171,9 @@ Shown wrong_in(const Scenario& scenario, const Run& run, const Predicate& holds,
   if (found.empty()) {
     return run.whole() || !charged ? Shown{std::move(found), &run} : ending_of(scenario, run);
   }
-  const Run& shown = shown_for(scenario, &run, holds);
-  Finding finding = finding_of(holds, shown.evidence);
   std::string text =
-      said_of(scenario, shown, finding.text) + printed_below(finding.text, shown.evidence.reports);
-  return {std::move(finding), &shown, std::move(text)};
+      said_of(scenario, run, found.text) + printed_below(found.text, run.evidence.reports);
+  return {std::move(found), &run, std::move(text)};
 }
 
 EdgeCases edge_cases_of(const Finding& finding, const Run& run) {

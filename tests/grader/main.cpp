@@ -85,9 +85,6 @@ CommandLine read_command_line(int argc, char** argv) {
       {"deadline", required_argument,  // seconds that a group of ranks may take
        [&] { chosen.deadline = std::chrono::milliseconds(std::llround(std::stod(optarg) * 1e3)); }},
       {"minimum-activity", required_argument, [&] { chosen.minimum_activity = optarg; }},
-      {"schedule", required_argument,
-       [&] { chosen.schedule = Schedule::of_number(std::stoll(optarg)); }},
-      {"many-orders", no_argument, [&] { chosen.many_orders = true; }},
       {"brief", no_argument, [&] { chosen.brief = true; }},
       {"untrusted", no_argument, [&] { chosen.untrusted = true; }},
       {"withhold", no_argument, [&] { chosen.withhold = true; }},

@@ -341,12 +341,12 @@ nlohmann::json picture_of(const Scenario& scenario, const Run& run, const Findin
   if (finding.times) {
     charts.push_back(expected_chart(*finding.times));
   }
-  if (usual != nullptr && !run.schedule.usual()) {
-    charts.push_back(Window(*usual, finding, step).chart("in the usual order", {}));
+  if (usual != nullptr && run.late_callbacks()) {
+    charts.push_back(Window(*usual, finding, step).chart("with callbacks in time", {}));
   }
   Window window(run, finding, step);
   charts.push_back(window.chart(
-      run.schedule.usual() ? "what happened" : "what happened" + with_schedule(run), finding));
+      run.late_callbacks() ? "what happened, with late callbacks" : "what happened", finding));
   if (finding.times && finding.times->expected_ns != window.length()) {
     charts.back()["bar"] = bar_of(*finding.times, window.length());
   }

@@ -23,18 +23,11 @@ namespace ddp::testing {
 
 namespace {
 
-// How many scenarios with an order to choose also run in a drawn one, and how many with messages alone,
-// which leave little to choose.
-constexpr int kScenariosWithADraw = 3;
-constexpr int kScenariosOfMessages = 3;
-constexpr std::int64_t kDraws = 9'998;  // of four digits, after those that are not drawn
-constexpr std::size_t kChoicesShown = 3;
-constexpr std::size_t kPatience = 3;  // after so many scenarios that hung no other one is run
+constexpr std::size_t kMostHangs = 3;  // after so many scenarios that hung no other one is run
 
 struct Known {
   std::string charged_to;  // which shows that there is but one scenario of its name
   std::deque<Run> runs;
-  std::deque<Run> shortened;
 };
 
 // By the scenario's name.
@@ -113,13 +106,12 @@ void withhold_names(Evidence& evidence) {
   }
 }
 
-void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& runs) {
+void run(const Scenario& scenario, bool late_callbacks, std::deque<Run>& runs) {
   World world = scenario.world;
   world.hold = world.hold && !backward_waits();
-  world.schedule = schedule;
+  world.late_callbacks = late_callbacks;
   world.touch_on_purpose = true;
-  runs.push_back({schedule,
-                  run_refereed(world, options_of_ranks(),
+  runs.push_back({run_refereed(world, options_of_ranks(),
                                [&](Client& client, RankContext& context) {
                                  run_scenario(scenario, client, context);
                                }),
@@ -136,8 +128,6 @@ void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& ru
                      });
   require_activity(evidence, scenario.name);
   pass_prints_on(scenario.name, evidence.reports);
-  if (runs.size() == 1) {  // in the usual order
-  }
   const RankReports& reports = evidence.reports;
   if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
     hung_scenarios().push_back(scenario);
@@ -146,61 +136,14 @@ void run(const Scenario& scenario, const Schedule& schedule, std::deque<Run>& ru
 }
 
 void trace(const Scenario& scenario, const Run& run) {
-  collect_spans(run.evidence, scenario.name + with_schedule(run));
+  collect_spans(run.evidence, scenario.name + (run.late_callbacks() ? ", late callbacks" : ""));
 }
 
-// Who launches and waits on one thread sees the same in every order.
-bool has_a_choice(const Evidence& evidence) {
+// Else there are no callbacks.
+bool took_a_future(const Evidence& evidence) {
   return any_event(evidence, [](const Seen& seen) {
-    const bool took_future =
-        seen.kind == EventKind::kFact && std::string_view(seen.text) == kTookFuture;
-    const bool operation = seen.kind == EventKind::kLaunch || seen.kind == EventKind::kWait;
-    return took_future || seen.kind == EventKind::kPoll || (operation && !seen.home);
+    return seen.kind == EventKind::kFact && std::string_view(seen.text) == kTookFuture;
   });
-}
-
-bool sends(const Evidence& evidence) {
-  return any_event(evidence, [](const Seen& seen) {
-    return seen.kind == EventKind::kLaunch && seen.type == c10d::OpType::SEND;
-  });
-}
-
-bool takes_one_of(int& left) {
-  const bool some = left > 0;
-  left -= some ? 1 : 0;
-  return some;
-}
-
-std::vector<Schedule> other_orders(const Evidence& usual) {
-  static int draws_left = kScenariosWithADraw;
-  static int messages_left = kScenariosOfMessages;
-  const Schedule all_other(1);
-  if (has_a_choice(usual)) {
-    if (!settings().many_orders && !takes_one_of(draws_left)) {
-      return {all_other};
-    }
-    const auto draw = static_cast<std::int64_t>((settings().seed + draws_left) % kDraws);
-    return {all_other, Schedule(2 + draw)};
-  }
-  return sends(usual) && takes_one_of(messages_left) ? std::vector{all_other}
-                                                     : std::vector<Schedule>{};
-}
-
-// Between a place that is right and one that is wrong, halves what is left until they are neighbours.
-void bisect(std::int64_t right, std::int64_t wrong,
-            const std::function<bool(std::int64_t)>& is_wrong) {
-  while (std::abs(wrong - right) > 1) {
-    const std::int64_t middle = (right + wrong) / 2;
-    (is_wrong(middle) ? wrong : right) = middle;
-  }
-}
-
-std::int64_t launches_in(const Evidence& evidence) {
-  std::size_t most = 0;
-  for (const auto& launches : evidence.launches) {
-    most = std::max(most, launches.size());
-  }
-  return static_cast<std::int64_t>(most);
 }
 
 }  // namespace
@@ -208,7 +151,8 @@ std::int64_t launches_in(const Evidence& evidence) {
 const Scenario* hung_before(const Scenario& scenario) {
   const std::vector<Scenario>& hung = hung_scenarios();
   const auto found = std::ranges::find_if(hung, [&](const Scenario& other) {
-    return hung.size() >= kPatience || std::ranges::includes(scenario.edge_cases, other.edge_cases);
+    return hung.size() >= kMostHangs ||
+           std::ranges::includes(scenario.edge_cases, other.edge_cases);
   });
   return found == hung.end() ? nullptr : &*found;
 }
@@ -221,80 +165,26 @@ const std::string& payer_of(const Scenario& scenario, const Run& run) {
 std::string why_it_did_not_end(const Scenario& scenario) {
   const Known& known = all_known().at(scenario.name);
   const auto run = std::ranges::find(known.runs, false, &Run::whole);
-  const Run& ended = run != known.runs.end() ? *run : known.shortened.back();
-  const std::string full = ended.evidence.reports.describe();
-  const std::string& payer = payer_of(scenario, ended);
+  const std::string full = run->evidence.reports.describe();
+  const std::string& payer = payer_of(scenario, *run);
   return "did not come to its end: " +
          (will_run(payer) ? "see " + payer + " (" + full.substr(0, full.find('\n')) + ")" : full);
 }
 
 const std::deque<Run>& runs_of(const Scenario& scenario) {
   Known& known =
-      all_known().try_emplace(scenario.name, Known{scenario.charged_to, {}, {}}).first->second;
+      all_known().try_emplace(scenario.name, Known{scenario.charged_to, {}}).first->second;
   TORCH_CHECK(known.charged_to == scenario.charged_to, "two scenarios are called \"", scenario.name,
               "\"");
   if (known.runs.empty() && hung_before(scenario) == nullptr) {
-    run(scenario, settings().schedule.value_or(Schedule()), known.runs);
+    run(scenario, /*late_callbacks=*/false, known.runs);
     trace(scenario, known.runs.front());
-    if (!settings().schedule && known.runs.front().whole()) {
-      for (const Schedule& schedule : other_orders(known.runs.front().evidence)) {
-        if (known.runs.back().whole()) {
-          run(scenario, schedule, known.runs);
-        }
-      }
+    if (known.runs.front().whole() && took_a_future(known.runs.front().evidence)) {
+      run(scenario, /*late_callbacks=*/true, known.runs);
+      trace(scenario, known.runs.back());
     }
   }
   return known.runs;
-}
-
-const Run& shortest(const Scenario& scenario, const Run& first_found,
-                    const std::function<bool(const Evidence&)>& is_wrong) {
-  std::deque<Run>& tried = all_known().at(scenario.name).shortened;
-  const Run* found = &first_found;
-  const auto try_between = [&](std::int64_t first, std::int64_t last) {
-    const Schedule schedule(found->schedule.draw(), first, last);
-    const auto known = std::ranges::find(tried, schedule.number(),
-                                         [](const Run& run) { return run.schedule.number(); });
-    if (known == tried.end()) {
-      run(scenario, schedule, tried);
-    }
-    const Run& now = known == tried.end() ? tried.back() : *known;
-    const bool wrong = now.whole() && is_wrong(now.evidence);
-    found = wrong ? &now : found;
-    return wrong;
-  };
-  bisect(0, launches_in(found->evidence),
-         [&](std::int64_t last) { return try_between(found->schedule.first(), last); });
-  bisect(std::min(found->schedule.last(), launches_in(found->evidence)), found->schedule.first(),
-         [&](std::int64_t first) { return try_between(first, found->schedule.last()); });
-  trace(scenario, *found);
-  return *found;
-}
-
-std::string with_schedule(const Run& run) {
-  return run.schedule.usual() ? "" : " with SCHEDULE=" + std::to_string(run.schedule.number());
-}
-
-std::string describe_order(const Run& run) {
-  std::string text;
-  std::size_t choices = 0;
-  for (std::size_t rank = 0; rank < run.evidence.of.size(); ++rank) {
-    for (const Seen& seen : run.evidence.of[rank]) {
-      const auto& launches = run.evidence.launches[rank];
-      const bool chosen = seen.kind == EventKind::kChoice &&
-                          seen.operation < static_cast<std::int64_t>(launches.size());
-      if (chosen && ++choices <= kChoicesShown) {
-        const Seen& launch = run.evidence.launch_of(static_cast<int>(rank), seen.operation);
-        text += "\n  rank " + std::to_string(rank) + ", " + describe_operation(launch) + ": " +
-                seen.text;
-      }
-    }
-  }
-  if (choices > kChoicesShown) {
-    text += "\n  and " + std::to_string(choices - kChoicesShown) + " more";
-  }
-  return text.empty() ? ""
-                      : "\nIt shows where the network chooses another order that it may:" + text;
 }
 
 }  // namespace ddp::testing

@@ -4,11 +4,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "ddp/ranks/fork_ranks.h"
-#include "ddp/referee/world.h"
 
 namespace ddp::testing {
 
@@ -23,10 +21,6 @@ struct Settings {
   bool withhold = false;
   /// Different in every run unless given; all random numbers of the tests derive from it.
   std::uint64_t seed = 0;
-  /// The only order of events that scenarios are run in; none: some, see grader/runs.h.
-  std::optional<Schedule> schedule;
-  /// Whether all scenarios with an order to choose are run in a drawn one, too, and not some.
-  bool many_orders = false;
   /// Whether a claim is judged no further than to the first scenario that breaks it.
   bool brief = false;
   at::Device device = at::kCPU;

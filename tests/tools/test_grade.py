@@ -385,11 +385,6 @@ def test_a_reader_that_left_is_no_error(lab: Lab) -> None:
     assert lab.results()["score"] == 15
 
 
-def test_a_failure_in_another_order_is_repeated_by_its_schedule(lab: Lab) -> None:
-    said = lab.grade(ALL_FAIL.replace("wrong", "in x with SCHEDULE=10000300004: wrong"), "--seed=7", code=1)
-    assert re.search(r"make test STAGE=01 TEST=\w+ SEED=7 SCHEDULE=10000300004", said)
-
-
 def test_watch_grades_on_every_save_and_ends_on_ctrl_c(lab: Lab) -> None:
     lab.student("does not compile")
     process = lab.start("watch", "--stage=01")

@@ -84,7 +84,6 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--impl", default="", help="assignments (default), which is yours")
     parser.add_argument("--device", default="", help="cpu (default) or cuda")
     parser.add_argument("--seed", default="", help="repeats the run that printed it")
-    parser.add_argument("--schedule", default="", help="repeats the order of events that a failure has named")
     parser.add_argument("--trace", default="", help="where to write what each rank did and when, as a Chrome trace")
     parser.add_argument("--sanitize", default="", help="address or undefined: watched for such mistakes; no grade")
     parser.add_argument("--untrusted", action="store_true", help="load nothing that uses more than a stage may")
@@ -97,7 +96,6 @@ def _parse_arguments() -> argparse.Namespace:
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.choose_seed(options.seed)
-    options.schedule = stages.choose_schedule(options.schedule)
     if options.sanitize:
         stages.choose("SANITIZE", options.sanitize, sanitized.CHOICES)
         sanitized.refuse_what_does_not_go_with_it(options)
@@ -125,7 +123,6 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         report.seed,
         report.device,
         environment={"DDP_LAB_TRACE": str(Path(options.trace).absolute())} if options.trace else {},
-        schedule=options.schedule,
         partial=stages.in_course("partial", False),
     )
     if options.sanitize:

@@ -216,8 +216,7 @@ class Scorecard:
 
 def again(report: Report, stage: Stage, result: TestResult) -> str:
     """What to type to repeat one test of a run."""
-    named = re.search(r"\bSCHEDULE=(\d+)", "\n".join(result.failures[:1]))
-    choices = {"test": result.spec.name, "seed": report.seed, "schedule": named[1] if named else ""}
+    choices = {"test": result.spec.name, "seed": report.seed}
     return make_command("test", stage, report.impl, **choices, device=report.device, sanitize=report.sanitize)
 
 

@@ -17,7 +17,6 @@ from tools.setup.toolchain import ROOT, LabError, how_to_restore
 IMPLEMENTATIONS = ("assignments", "solutions")
 DEVICES = ("cpu", "cuda")
 MAX_SEED = 2**63 - 1
-MAX_SCHEDULE = 10**14 - 1
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TODO = re.compile(r'TORCH_CHECK_NOT_IMPLEMENTED\(\s*false,\s*"TODO\(student\)[^;]*;')
 
@@ -160,15 +159,6 @@ def parse_seed(text: str) -> int:
     if text.isascii() and text.isdigit() and int(text) <= MAX_SEED:
         return int(text)
     raise BadChoice(f"SEED={text} is not a whole number from 0 to {MAX_SEED}, as in SEED=42")
-
-
-def choose_schedule(text: str) -> int | None:
-    """What SCHEDULE= says; none: the tests choose some."""
-    if not text:
-        return None
-    if text.isascii() and text.isdigit() and int(text) <= MAX_SCHEDULE:
-        return int(text)
-    raise BadChoice(f"SCHEDULE={text} is not a number that a failure has named, as in SCHEDULE=10000000001")
 
 
 def match_tests(pattern: str, names: Iterable[str]) -> list[str]:

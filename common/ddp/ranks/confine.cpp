@@ -94,7 +94,7 @@ void let_read(int rules, const fs::path& path) {
         "landlock_add_rule");
 }
 
-// Of /proc it may read about its own threads, which the schedule looks at, and about the machine: no other
+// Of /proc it may read about its own threads, whose sleep a future waits for, and about the machine: no other
 // process's files are there. Nothing is written in any case.
 void limit_reading(const fs::path& library) {
   landlock_ruleset_attr handled{};

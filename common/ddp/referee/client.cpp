@@ -16,20 +16,14 @@ namespace ddp {
 
 namespace {
 
-// Whether a later operation ends may hang on what an earlier one's callbacks do.
-constexpr auto kOrderPatience = std::chrono::milliseconds(1'000);
 // In a slow world every operation takes this long, as one rank may be saving a checkpoint.
 constexpr auto kSlow = std::chrono::minutes(10);
 // More polls are not told: they tell nothing new.
 constexpr int kPollsTold = 100;
 // In a slow world so many polls are a wait.
 constexpr int kPollsOfAWait = 2'000;
-// From which poll on, outside backward, the referee is asked whether an operation is complete: as
-// usual, and in the other order.
+// From this poll on, outside backward, the referee is asked whether an operation is complete.
 constexpr int kAskingPoll = 2;
-constexpr int kLateAskingPoll = 5;
-// What the operation needs may itself come after the poll: then it is not complete.
-constexpr auto kPollPatience = std::chrono::milliseconds(500);
 // How many bytes of a buffer are looked at between launch and delivery.
 constexpr std::size_t kGlance = 64;
 
@@ -68,7 +62,6 @@ class ClientWork final : public c10d::Work {
   // The name of the buffer that `tensor` overlaps and that nobody may write (or read, if not
   // `writes`) now; none if the access is allowed.
   std::optional<std::string> forbids(const at::Tensor& tensor, bool writes) const;
-  bool has_future() const;
   // True on the first call for each kind of access.
   bool first_access(bool writes);
   // Tells, once, that somebody has written the beginning of a buffer in flight.
@@ -85,7 +78,7 @@ class ClientWork final : public c10d::Work {
   std::optional<std::string> lost_buffer() const;
   // The name of a buffer that somebody has written; none if there is none.
   std::optional<std::string> changed_buffer(bool whole) const;
-  Answer answer_to_poll(int polls);
+  Answer answer_to_poll();
   void hold_callbacks();
   void deliver(Answer answer, bool to_waiter);
   void copy_out();
@@ -109,8 +102,8 @@ class ClientWork final : public c10d::Work {
   int polls_ = 0;
 
   // Of polls by the scenario's thread, which alone uses them.
-  int asking_poll_ = 0;
   int polls_held_ = 0;
+  int polls_free_ = 0;  // outside of backward that is held
   std::int32_t ready_at_poll_ = -1;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -136,7 +129,6 @@ void Client::look_at_buffers() {
 }
 
 WorkPtr Client::start(Operation operation, Event launch) {
-  give_way(operations());
   const OwnAccess own;
   std::vector<std::string> names;
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
@@ -151,9 +143,6 @@ WorkPtr Client::start(Operation operation, Event launch) {
   note_start(operation, launch);
   const bool fails = fails_now();
   TORCH_CHECK(!fails || !world().failure->at_launch, kConnectionLost);
-  if (launch.type == c10d::OpType::SEND) {
-    chooses(Choice::kSend, launch.operation, "it was complete before its recv was launched");
-  }
   launch = Recorder::launch(launch, [&](char* bytes) {
     for (const at::Tensor& tensor : operation.in_place ? operation.outputs : operation.inputs) {
       copy_to_host(tensor, bytes);
@@ -248,7 +237,7 @@ void Client::forget(const ClientWork& work) {
 
 void Client::deliver_later(std::int64_t operation, const QueueKey& key) {
   const std::lock_guard lock(flight_mutex_);
-  deliveries_[key].submit([this, operation, key] { deliver(operation, key); });
+  deliveries_[key].submit([this, operation] { deliver(operation); });
 }
 
 void Client::complete_later(const QueueKey& key, std::function<void()> complete) {
@@ -273,43 +262,19 @@ void Client::settle() {
 }
 
 // The queue does not keep handles alive: it may be far behind whoever waits for them, too.
-void Client::deliver(std::int64_t operation, const QueueKey& key) {
+void Client::deliver(std::int64_t operation) {
   if (const auto work = in_flight(operation)) {
     work->await_its_turn();
   }
-  const auto work = in_flight(operation);
-  if (!work) {
-    return;
+  if (const auto work = in_flight(operation)) {
+    work->deliver_to_future();
   }
-  const auto last = last_with_future(key);
-  // Messages keep their order: who sends what a later one brings may wait for an earlier one.
-  if (last != work && last != nullptr && !c10d::isP2POp(work->operation().type) &&
-      chooses(Choice::kOrder, operation,
-              "the future of a later operation completed before its own") &&
-      await(last->number(), kOrderPatience) != Answer::kNone) {
-    last->deliver_to_future();
-    return deliver_later(operation, key);
-  }
-  work->deliver_to_future();
 }
 
 c10::intrusive_ptr<ClientWork> Client::in_flight(std::int64_t operation) const {
   const std::lock_guard lock(flight_mutex_);
   const auto found = std::ranges::find(in_flight_, operation, &ClientWork::number);
   return found == in_flight_.end() ? nullptr : *found;
-}
-
-c10::intrusive_ptr<ClientWork> Client::last_with_future(const QueueKey& key) const {
-  WorkList works;
-  {
-    const std::lock_guard lock(flight_mutex_);
-    works = in_flight_;
-  }
-  c10::intrusive_ptr<ClientWork> last;
-  for (const auto& work : works) {
-    last = queue_key(work->operation()) == key && work->has_future() ? work : last;
-  }
-  return last;
 }
 
 Client::WorkList Client::in_flight_at(const at::Tensor& tensor) const {
@@ -357,7 +322,6 @@ bool ClientWork::wait(std::chrono::milliseconds timeout) {
   TORCH_CHECK(!client_->world().slow || timeout == kNoTimeout || timeout >= kSlow, description(),
               " is not complete after ", timeout.count(), " ms");
   deliver(client_->await(number()), /*to_waiter=*/true);
-  client_->give_way(number());
   if (error_) {
     remember_throw_here();
     std::rethrow_exception(error_);
@@ -377,7 +341,7 @@ bool ClientWork::isCompleted() {
   if (polls <= kPollsTold) {
     client_->say(EventKind::kPoll, number());
   }
-  const Answer answer = answer_to_poll(polls);
+  const Answer answer = answer_to_poll();
   if (answer == Answer::kNone || (client_->world().slow && polls < kPollsOfAWait)) {
     std::this_thread::yield();  // whoever asks in a loop needs others to go on
     return false;
@@ -388,7 +352,7 @@ bool ClientWork::isCompleted() {
 
 // When an operation's answer comes is up to chance. So the scenario's thread is told by the number of its
 // polls alone: nothing at first, and later what there is once other ranks have done their part.
-Answer ClientWork::answer_to_poll(int polls) {
+Answer ClientWork::answer_to_poll() {
   Recorder& recorder = *client_;
   const Place place = recorder.place();
   const bool held = recorder.world().hold && place.phase == Phase::kBackward;
@@ -399,14 +363,10 @@ Answer ClientWork::answer_to_poll(int polls) {
     polls_held_ = std::exchange(ready_at_poll_, place.ready) == place.ready ? polls_held_ + 1 : 1;
     return polls_held_ <= kPollsAllowed ? Answer::kNone : recorder.answer(number());
   }
-  if (asking_poll_ == 0) {
-    const bool late =
-        recorder.chooses(Choice::kPoll, number(), "more of its polls found it running");
-    asking_poll_ = polls - 1 + (late ? kLateAskingPoll : kAskingPoll);
-  }
-  return polls < asking_poll_    ? Answer::kNone
-         : polls == asking_poll_ ? recorder.await(number(), kPollPatience)
-                                 : recorder.answer(number());
+  ++polls_free_;
+  return polls_free_ < kAskingPoll    ? Answer::kNone
+         : polls_free_ == kAskingPoll ? recorder.await_or_standstill(number())
+                                      : recorder.answer(number());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
@@ -428,8 +388,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
 // others wait until the waiter sleeps again.
 void ClientWork::hold_callbacks() {
   Recorder& recorder = *client_;
-  if (!c10d::isP2POp(operation_.type) &&
-      recorder.world().schedule.other(Choice::kCallbacks, recorder.rank(), number())) {
+  if (recorder.world().late_callbacks && !c10d::isP2POp(operation_.type)) {
     future_->addCallback([&recorder, waiter = caller_](c10::ivalue::Future&) {
       recorder.await_rest(waiter, [] { return false; });
     });
@@ -466,11 +425,6 @@ std::optional<std::string> ClientWork::forbids(const at::Tensor& tensor, bool wr
 bool ClientWork::is_delivered() const {
   const std::lock_guard lock(delivery_mutex_);
   return delivered_;
-}
-
-bool ClientWork::has_future() const {
-  const std::lock_guard lock(delivery_mutex_);
-  return future_ != nullptr;
 }
 
 bool ClientWork::first_access(bool writes) {
@@ -592,10 +546,7 @@ void ClientWork::complete(const c10::intrusive_ptr<c10::ivalue::Future>& future,
     }
   };
   // Messages' lines may hold an operation that needs what these callbacks send.
-  const bool late = !c10d::isP2POp(operation_.type) &&
-                    client_->chooses(Choice::kCallbacks, number(),
-                                     "its waiter went on before the callbacks of its future ran");
-  if (late && to_waiter) {
+  if (to_waiter && client_->world().late_callbacks && !c10d::isP2POp(operation_.type)) {
     client_->complete_later(queue_key(operation_), complete);
   } else {
     complete();

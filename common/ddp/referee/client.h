@@ -68,8 +68,8 @@ class Client : public Recorder, public AccessListener, public std::enable_shared
 
   /// Nobody needs to look at the operation's buffers any more.
   void forget(const ClientWork& work);
-  /// Delivers to the future on another thread, which does the works of one `key` in the order of the
-  /// schedule, unless the result has been delivered by then.
+  /// Delivers to the future on another thread, which does the works of one `key` in the order of their
+  /// launches, unless the result has been delivered by then.
   void deliver_later(std::int64_t operation, const QueueKey& key);
   /// Calls `complete` on the same thread once this one sleeps.
   void complete_later(const QueueKey& key, std::function<void()> complete);
@@ -82,9 +82,7 @@ class Client : public Recorder, public AccessListener, public std::enable_shared
 
   /// Null if its result has been delivered.
   c10::intrusive_ptr<ClientWork> in_flight(std::int64_t operation) const;
-  /// The last of this key that has a future.
-  c10::intrusive_ptr<ClientWork> last_with_future(const QueueKey& key) const;
-  void deliver(std::int64_t operation, const QueueKey& key);
+  void deliver(std::int64_t operation);
   WorkList in_flight_at(const at::Tensor& tensor) const;
 
   TensorNames names_;

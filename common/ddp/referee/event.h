@@ -25,7 +25,6 @@ enum class EventKind : std::uint8_t {
   kValue,    // a tensor was handed in, called `text`
   kFact,     // a number was handed in, called `text`
   kThrew,    // a call threw an exception: `text` is the call, `detail` the exception
-  kChoice,   // the schedule chose the other of two orders for `operation`: `text`
   kPhase,    // the scenario went on to `place`
 };
 

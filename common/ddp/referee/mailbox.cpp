@@ -100,20 +100,18 @@ void check(const Record& event) {
       "a value that is not its bytes'");
 }
 
-// Blocks until `condition`, which the bell announces, or for `limit`.
+// Blocks until `condition`, which the bell announces.
 template <typename Condition>
-void await(Bell& bell, const Condition& condition,
-           std::chrono::milliseconds limit = std::chrono::hours(24)) {
+void await(Bell& bell, const Condition& condition) {
   for (int glance = 0; glance < kGlancesOfRank && !condition(); ++glance) {
     std::this_thread::yield();
   }
-  const auto begin = std::chrono::steady_clock::now();
   while (true) {
     const std::uint32_t seen = bell.rings();
-    if (condition() || std::chrono::steady_clock::now() - begin > limit) {
+    if (condition()) {
       return;
     }
-    bell.sleep(seen, std::min(kLong, limit));
+    bell.sleep(seen, kLong);
   }
 }
 
@@ -134,6 +132,7 @@ struct Mailbox::RanksPart {
 struct Mailbox::RefereesPart {
   std::atomic<std::int64_t> taken;
   std::atomic<std::int64_t> touch;  // so many are taken, and the rank shall touch a buffer
+  std::atomic<std::uint32_t> standstills;
   std::atomic<std::uint32_t> answers[kOperations];  // an Answer, and where its text begins
   std::size_t texts_end;
   char texts[1 << 16];  // each once, with its 0
@@ -186,11 +185,19 @@ Answer Mailbox::answer(std::int64_t operation) const {
   return static_cast<Answer>(referee_->answers[operation].load() & kAnswerMask);
 }
 
-Answer Mailbox::await(std::int64_t operation, std::chrono::milliseconds limit) const {
-  ddp::await(
-      rank_->answers_bell, [&] { return answer(operation) != Answer::kNone; }, limit);
+Answer Mailbox::await(std::int64_t operation) const {
+  ddp::await(rank_->answers_bell, [&] { return answer(operation) != Answer::kNone; });
   return answer(operation);
 }
+
+Answer Mailbox::await_or_standstill(std::int64_t operation) const {
+  const std::uint32_t before = standstills();
+  ddp::await(rank_->answers_bell,
+             [&] { return answer(operation) != Answer::kNone || standstills() != before; });
+  return answer(operation);
+}
+
+std::uint32_t Mailbox::standstills() const { return referee_->standstills.load(); }
 
 Bell& Mailbox::answers() const { return rank_->answers_bell; }
 
@@ -237,6 +244,11 @@ std::uint32_t Mailbox::text(std::string_view refusal) {
 void Mailbox::give(std::int64_t operation, Answer answer, std::string_view refusal) {
   referee_->answers[operation].store(static_cast<std::uint32_t>(answer) | text(refusal)
                                                                               << kAnswerBits);
+  rank_->answers_bell.ring();
+}
+
+void Mailbox::tell_standstill() {
+  ++referee_->standstills;
   rank_->answers_bell.ring();
 }
 

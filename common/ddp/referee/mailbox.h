@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -52,8 +51,12 @@ class Mailbox {
   void hold();
   void release();
   Answer answer(std::int64_t operation) const;
-  /// Blocks until the operation is answered, or for `limit`.
-  Answer await(std::int64_t operation, std::chrono::milliseconds limit) const;
+  /// Blocks until the operation is answered.
+  Answer await(std::int64_t operation) const;
+  /// The same, or until all ranks stand still.
+  Answer await_or_standstill(std::int64_t operation) const;
+  /// How often the referee has found that all ranks stand still.
+  std::uint32_t standstills() const;
   /// Rung with every answer.
   Bell& answers() const;
   std::string refusal(std::int64_t operation) const;
@@ -65,6 +68,7 @@ class Mailbox {
   /// `touch`: the rank shall touch a buffer on purpose, if it waits for this event to be taken.
   void pop(bool touch = false);
   void give(std::int64_t operation, Answer answer, std::string_view refusal = "");
+  void tell_standstill();
 
   /// In both: the arena.
   char* bytes(std::int64_t offset) const { return arena_ + offset; }

@@ -9,6 +9,7 @@
 
 #include "ddp/ranks/confine.h"
 #include "ddp/referee/access_watch.h"
+#include "ddp/referee/patience.h"
 #include "ddp/referee/standstill.h"
 
 namespace ddp {
@@ -93,9 +94,14 @@ bool Recorder::asks(int thread) const {
   return asking_.contains(thread);
 }
 
-Answer Recorder::await(std::int64_t operation, std::chrono::milliseconds limit) const {
+Answer Recorder::await(std::int64_t operation) const {
   const Asking asking(*this);
-  return mailbox().await(operation, limit);
+  return mailbox().await(operation);
+}
+
+Answer Recorder::await_or_standstill(std::int64_t operation) const {
+  const Asking asking(*this);
+  return mailbox().await_or_standstill(operation);
 }
 
 Place Recorder::place() const {
@@ -217,9 +223,6 @@ void Recorder::release() {
 void Recorder::post(Event event) {
   event.home = std::this_thread::get_id() == home_;
   event.thread = this_thread_id();
-  if (event.kind == EventKind::kLaunch || event.kind == EventKind::kWait) {
-    threads_.insert(event.thread);
-  }
   const Asking asking(*this);  // the mailbox may be full
   mailbox().post(event);
 }
@@ -231,80 +234,36 @@ std::int64_t Recorder::reserve(std::int64_t bytes) {
   return *offset;
 }
 
-// Below: who goes first in a rank, where the schedule decides it.
-
 namespace {
-
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
-
-constexpr auto kMoment = microseconds(300);
-// A thread that asks a future in a loop never sleeps: after so much processor time it has waited.
-constexpr auto kPollingPatience = milliseconds(200);
-// What a thread waits for in the network may itself depend on who waits for that thread.
-constexpr auto kNetworkPatience = milliseconds(200);
-// The same among threads, where backward keeps one of them in the network for long.
-constexpr auto kThreadPatience = milliseconds(5);
-// In long runs more than these show nothing new, and each costs that patience.
-constexpr std::int64_t kThreadOperations = 40;
 
 // True if the thread is asleep and stays so for a moment, or has ended.
 bool is_asleep(int thread) {
   const ThreadSleep before = look_at_thread(thread);
-  std::this_thread::sleep_for(kMoment);
+  std::this_thread::sleep_for(patience::kMoment);
   return !time_of_thread(thread) || (before.asleep && before == look_at_thread(thread));
 }
 
 }  // namespace
 
-bool Recorder::chooses(Choice choice, std::int64_t operation, const std::string& text) {
-  const bool other = world().schedule.other(choice, rank(), operation);
-  if (other) {
-    say(EventKind::kChoice, operation, text);
-  }
-  return other;
-}
-
 bool Recorder::await_rest(int thread, const std::function<bool()>& in_vain) const {
   const auto begin = time_of_thread(thread);
-  auto in_network_since = std::chrono::steady_clock::now();
+  const std::uint32_t standstills = mailbox().standstills();
   while (!in_vain()) {
     const bool asked = asks(thread);
     const bool asleep = is_asleep(thread);
-    const auto now = std::chrono::steady_clock::now();
     if (asked || asks(thread)) {
-      if (now - in_network_since > kNetworkPatience) {
+      // What it waits for there may itself depend on who waits for that thread.
+      if (mailbox().standstills() != standstills) {
         return false;
       }
       continue;
     }
-    in_network_since = now;
     const auto time = time_of_thread(thread);
-    if (asleep || !begin || !time || *time - *begin > kPollingPatience) {
+    if (asleep || !begin || !time || *time - *begin > patience::kPolls) {
       return true;
     }
   }
   return false;
-}
-
-// Threads that are in the network stay there for as long as other ranks want; all else is known.
-void Recorder::give_way(std::int64_t operation) {
-  std::set<int> others;
-  {
-    const std::lock_guard lock(mutex_);
-    others = threads_;
-    others.erase(this_thread_id());
-  }
-  if (others.empty() || operation >= kThreadOperations ||
-      !chooses(Choice::kThread, operation, "the rank's other threads went on before this one")) {
-    return;
-  }
-  const Asking asking(*this);
-  const auto begin = std::chrono::steady_clock::now();
-  for (const int thread : others) {
-    while (!is_asleep(thread) && std::chrono::steady_clock::now() - begin < kThreadPatience) {
-    }
-  }
 }
 
 }  // namespace ddp

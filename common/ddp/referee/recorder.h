@@ -46,13 +46,9 @@ class Recorder {
   void threw(const std::string& call, const std::string& exception);
 
   // Of operations.
-  /// Whether the schedule chooses the other order for one; if so, says `text`.
-  bool chooses(Choice choice, std::int64_t operation, const std::string& text);
-  /// Lets the rank's other threads go first, if the schedule wants it.
-  void give_way(std::int64_t operation);
   /// Blocks until a thread sleeps or has ended, the same moment in every run: waiting for the network,
-  /// or being slow, is no sleep. Gives up when a thread has run, or the network has kept it, for long,
-  /// or when `in_vain()`.
+  /// or being slow, is no sleep; to ask a future in a loop is. Gives up when the thread waits for the
+  /// network and all ranks stand still, or when `in_vain()`.
   bool await_rest(int thread, const std::function<bool()>& in_vain) const;
   void say(EventKind kind, std::int64_t operation, const std::string& text = "",
            const std::string& detail = "");
@@ -66,8 +62,9 @@ class Recorder {
   /// Where the result of an operation is, after its inputs have been taken.
   static char* bytes_of(const Event& launch);
   static Answer answer(std::int64_t operation);
-  Answer await(std::int64_t operation,
-               std::chrono::milliseconds limit = std::chrono::hours(24)) const;
+  Answer await(std::int64_t operation) const;
+  /// Also returns when all ranks stand still, so that what the operation needs may come after it.
+  Answer await_or_standstill(std::int64_t operation) const;
   bool is_home() const;
   static std::string refusal(std::int64_t operation);
 
@@ -98,10 +95,9 @@ class Recorder {
   mutable std::mutex mutex_;  // guards all below
   Place place_;               // for the rank's own decisions; the referee knows it of events
   std::thread::id home_ = std::this_thread::get_id();
-  std::set<int> threads_;  // the kernel's ids of those that have launched or waited
 
   mutable std::mutex asking_mutex_;
-  mutable std::multiset<int> asking_;  // threads that wait for the referee
+  mutable std::multiset<int> asking_;  // the kernel's ids of threads that wait for the referee
 };
 
 }  // namespace ddp

@@ -11,6 +11,7 @@
 #include "ddp/backends/operation_backend.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/exchange.h"
+#include "ddp/referee/patience.h"
 
 namespace ddp {
 
@@ -18,7 +19,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kLook = milliseconds(2);
 // News that comes sooner is not worth a sleep.
 constexpr int kGlancesOfReferee = 100;
 constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
@@ -26,18 +26,6 @@ constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
 constexpr std::size_t kExpectedEvents = 4096;
 constexpr std::size_t kExpectedValues = std::size_t{1} << 20;  // bytes of all ranks, likewise
 
-// A rank waits if it is found in the same sleep so often, and computes without end if it takes so
-// much processor time without a word, and is looked at meanwhile. Looks and processor time, since
-// on a loaded machine seconds say little, and one that was itself stopped for a while counts that
-// as processor time.
-constexpr int kLooksInBackward = 50;
-constexpr int kLooksWhileOthersRun = 300;
-constexpr int kLooksAtEnd = 400;
-constexpr int kLooksAtStopped = 100;
-constexpr int kLooksAtEndless = 50;  // processor time is told already; more take minutes under load
-constexpr auto kEndless = milliseconds(3'000);
-// A rank that has had so much is none that waits, however long a loaded machine lets it take.
-constexpr auto kComputes = milliseconds(500);
 // What the ranks of a run may hand in, and those of all runs of this process, as all of it is kept.
 // Scenarios hand in 201 MiB at most, and those of a stage 360 MiB.
 constexpr std::size_t kMostHandedIn = std::size_t{512} << 20;
@@ -113,6 +101,7 @@ void Referee::attend(const std::vector<pid_t>& processes) {
     const std::uint32_t seen = news_.rings();
     if (turn()) {
       standstill_.reset();
+      told_standstill_ = false;
       last_news_ = Clock::now();
       continue;
     }
@@ -124,7 +113,7 @@ void Referee::attend(const std::vector<pid_t>& processes) {
     for (int glance = 0; glance < kGlancesOfReferee && news_.rings() == seen; ++glance) {
       std::this_thread::yield();
     }
-    news_.sleep(seen, kLook);
+    news_.sleep(seen, patience::kLook);
     if (news_.rings() == seen) {
       look_for_standstill(processes);
       return;
@@ -319,7 +308,7 @@ void Referee::on_done(int rank, const Seen& done) {
 }
 
 void Referee::on_launch(int rank, const Seen& launch) {
-  Launched launched{rank, evidence_.of[rank].size() - 1};
+  const Launched launched{rank, evidence_.of[rank].size() - 1};
   auto& launches = evidence_.launches[rank];
   launches.resize(std::max<std::size_t>(launches.size(), launch.operation + 1), kNotLaunched);
   launches[launch.operation] = launched.index;
@@ -335,11 +324,6 @@ void Referee::on_launch(int rank, const Seen& launch) {
   const int peer = group.members.at(launch.peer);
   const bool send = launch.type == c10d::OpType::SEND;
   const ChannelKey key{launch.group, send ? rank : peer, send ? peer : rank, launch.tag};
-  if (send && evidence_.world.schedule.other(Choice::kSend, rank, launch.operation)) {
-    const char* payload = bytes(launched);
-    launched.sent = std::make_shared<std::vector<char>>(payload, payload + launch.input_bytes);
-    answer(launched, Answer::kComplete, "");
-  }
   (send ? channels_[key].sends : channels_[key].recvs).push_back(launched);
   match(key);
 }
@@ -388,9 +372,7 @@ void Referee::match(const ChannelKey& key) {
       refusal.insert(0, "the two ends of a message disagree:");
     }
     for (const Launched& end : {send, recv}) {
-      if (!end.sent) {
-        answer(end, refusal.empty() ? Answer::kComplete : Answer::kRefused, refusal);
-      }
+      answer(end, refusal.empty() ? Answer::kComplete : Answer::kRefused, refusal);
     }
   }
   dismiss_in(key);
@@ -433,76 +415,6 @@ void Referee::on_poll(int rank, const Seen& poll) {
     lift_hold(rank, poll.operation,
               "was asked for its completion " + std::to_string(kPollsAllowed) +
                   " times inside backward, which is a way to wait for it");
-  }
-}
-
-// Who waits, for whom, and who will never go on.
-
-// The result that backward of a rank that sleeps may wait for; none if some may still go on.
-std::optional<Referee::Launched> Referee::held_up(const std::vector<int>& running) const {
-  const auto still = [this](int rank) { return standstill_.of(rank).still; };
-  const bool all_still =
-      std::ranges::all_of(running, [&](int rank) { return still(rank) >= kLooksInBackward; });
-  for (const int rank : running) {
-    const auto held = std::ranges::find(owed_, rank, &Launched::rank);
-    if (members_[rank].in_backward && still(rank) >= kLooksInBackward && held != owed_.end()) {
-      return all_still || still(rank) >= kLooksWhileOthersRun ? std::optional(*held) : std::nullopt;
-    }
-  }
-  return std::nullopt;
-}
-
-// Why a rank hangs, whatever the others do; none if it does not.
-std::optional<Hang> Referee::hang_of(int rank) const {
-  const Standstill::Watched& watched = standstill_.of(rank);
-  if (watched.stopped >= kLooksAtStopped) {
-    return Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
-  }
-  if (watched.computing() >= kEndless && standstill_.looks() >= kLooksAtEndless) {
-    return Hang{rank, "computes without end: nothing was heard of it for " +
-                          std::to_string(kEndless.count() / 1'000) + " s of processor time"};
-  }
-  return std::nullopt;
-}
-
-void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
-  standstill_.look(processes);
-  std::vector<int> running;
-  for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
-    if (!members_[rank].ended()) {
-      running.push_back(rank);
-    }
-  }
-  const bool may_hang = patience_ < kNoDeadline;
-  for (std::size_t i = 0; may_hang && !hang_ && i < running.size(); ++i) {
-    hang_ = hang_of(running[i]);
-  }
-  if (hang_) {
-    return;
-  }
-  if (const auto launched = held_up(running)) {
-    return lift_hold(launched->rank, seen(*launched).operation,
-                     "was waited for inside backward (by a future, or by another thread that "
-                     "backward waited for)");
-  }
-  const auto all = [&](const auto& holds) {
-    return std::ranges::all_of(
-        running, [&](int rank) { return holds(members_[rank], standstill_.of(rank)); });
-  };
-  using Watched = Standstill::Watched;
-  const bool all_said = all([](const Member& member, const Watched& watched) {
-    return member.awaited >= 0 && watched.threads == 1;
-  });
-  const bool all_still =
-      all([](const Member&, const Watched& watched) { return watched.still >= kLooksAtEnd; });
-  const bool none_computes =
-      all([](const Member&, const Watched& watched) { return watched.computing() < kComputes; });
-  if (may_hang && owed_.empty() && (all_still || all_said)) {
-    hang_ = Hang{suspect(), "waits without end" + who_waits()};
-  } else if (may_hang && none_computes && standstill_.looks() > kLooksAtEnd &&
-             Clock::now() - last_news_ >= patience_) {
-    hang_ = Hang{suspect(),
-                 "nothing was heard of any rank for " + std::to_string(patience_.count()) + " ms"};
   }
 }
 
@@ -562,9 +474,6 @@ void Referee::dismiss_partners_of_ended() {
 
 void Referee::dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing) {
   for (const Launched& launched : waiting) {
-    if (launched.sent) {
-      continue;
-    }
     const char* how = members_[gone].failed ? " has failed" : " has already returned";
     answer(launched, Answer::kGone, rank_text(gone) + how + missing);
   }
@@ -591,97 +500,6 @@ void Referee::dismiss_in(const ChannelKey& key) {
   if (members_[to].ended()) {
     dismiss(channel.sends, to, " without a recv for it");
   }
-}
-
-// A rank that still runs, and rather one that the others wait for.
-int Referee::suspect() const {
-  int suspect = -1;
-  for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
-    const Member& member = members_[rank];
-    if (!member.ended() &&
-        (suspect < 0 || (member.awaited < 0 && members_[suspect].awaited >= 0))) {
-      suspect = rank;
-    }
-  }
-  return std::max(suspect, 0);
-}
-
-// The ranks that a waiting rank waits for; none if it does not wait.
-std::vector<int> Referee::awaited_by(int rank) const {
-  if (members_[rank].awaited < 0) {
-    return {};
-  }
-  const Seen& launch = evidence_.launch_of(rank, members_[rank].awaited);
-  const Group& group = groups_[launch.group];
-  if (c10d::isP2POp(launch.type)) {
-    return {group.members[launch.peer]};
-  }
-  std::vector<int> ranks;
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    if (group.waiting[i].empty()) {
-      ranks.push_back(group.members[i]);
-    }
-  }
-  return ranks;
-}
-
-// The circle in which ranks wait for each other, if they do, and a line for each that waits.
-std::string Referee::who_waits() const {
-  std::string text;
-  for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
-    const std::vector<int> others = awaited_by(rank);
-    if (others.empty()) {
-      continue;
-    }
-    const Seen& launch = evidence_.launch_of(rank, members_[rank].awaited);
-    const bool message = c10d::isP2POp(launch.type);
-    text += "\n" + rank_text(rank) + " waits for " + describe_operation(launch);
-    text += message && launch.type != c10d::OpType::SEND ? ", from " : ", until ";
-    for (const int other : others) {
-      text += (other == others.front() ? "" : ", ") + rank_text(other);
-    }
-    text += !message ? " joins it" : launch.type == c10d::OpType::SEND ? " receives it" : "";
-  }
-  return text.empty() ? " for nothing that the network could give" : circle() + ":" + text;
-}
-
-// The ranks that wait for each other; empty if there is no circle.
-std::string Referee::circle() const {
-  std::vector<int> path;
-  std::size_t begin = 0;
-  for (int rank = suspect();;) {
-    begin = std::ranges::find(path, rank) - path.begin();
-    const std::vector<int> others = awaited_by(rank);
-    if (begin < path.size() || others.empty()) {
-      break;
-    }
-    path.push_back(rank);
-    rank = others.front();
-  }
-  std::string text;
-  for (std::size_t i = begin; i < path.size(); ++i) {
-    text += rank_text(path[i]) + " -> ";
-  }
-  return text.empty() ? "" : ", in a circle: " + text + rank_text(path[begin]);
-}
-
-std::string Referee::activity(int rank) const {
-  const auto& said = evidence_.of[rank];
-  const auto last = std::find_if(said.rbegin(), said.rend(), [](const Seen& seen) {
-    return seen.home && seen.operation >= 0 &&
-           (seen.kind == EventKind::kLaunch || seen.kind == EventKind::kWait ||
-            seen.kind == EventKind::kDone);
-  });
-  const std::string doing = members_[rank].returned ? "has returned" : "runs its own code";
-  if (last == said.rend()) {
-    return doing + "; no operation launched";
-  }
-  const std::string operation = describe_operation(evidence_.launch_of(rank, last->operation));
-  if (last->kind == EventKind::kWait) {
-    return "waits for " + operation;
-  }
-  return doing + " after " +
-         (last->kind == EventKind::kLaunch ? "the launch of " + operation : operation);
 }
 
 Evidence run_refereed(const World& world, ForkOptions options, const RefereedScenario& scenario) {

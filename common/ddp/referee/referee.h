@@ -23,7 +23,7 @@ namespace ddp {
 /// their data, and keeps the evidence. It never runs a rank's code.
 ///
 /// - The evidence is the same whichever rank is served first: each rank's events have an order of
-///   their own, and what a rank sees of others comes with its operations, see Schedule.
+///   their own, and what a rank sees of others comes with its operations.
 /// - Ranks that disagree: all get one report that names them.
 /// - A rank that waits for one that has ended is told so.
 /// - Ranks that wait for each other, or run without end: see hang().
@@ -52,7 +52,6 @@ class Referee : public Companion {
   struct Launched {
     int rank = 0;
     std::size_t index = 0;
-    std::shared_ptr<std::vector<char>> sent = {};  // of a send that is complete before its recv
   };
   // Collectives of a group: what each member has launched beyond those that are done.
   struct Group {
@@ -130,8 +129,7 @@ class Referee : public Companion {
     return evidence_.of[launched.rank][launched.index];
   }
   char* bytes(const Launched& launched) {
-    return launched.sent ? launched.sent->data()
-                         : boxes_[launched.rank].bytes(seen(launched).offset);
+    return boxes_[launched.rank].bytes(seen(launched).offset);
   }
 
   Evidence evidence_;
@@ -148,6 +146,7 @@ class Referee : public Companion {
   bool lifted_ = false;         // the hold
   Clock::time_point last_news_ = Clock::now();
   Standstill standstill_;
+  bool told_standstill_ = false;  // the ranks, since the last news
   std::optional<Hang> hang_;
   std::optional<Hang> refused_;
 };

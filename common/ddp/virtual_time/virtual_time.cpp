@@ -107,8 +107,6 @@ void VirtualTime::happen(Rank& rank, const Seen& seen, int number) {
     c10d::isP2POp(seen.type) ? launch_message(rank, seen, number) : launch(rank, seen, number);
   } else if (seen.kind == EventKind::kWait) {
     wait(rank, seen);
-  } else if (seen.kind == EventKind::kChoice) {
-    rank.spans.push_back({.name = seen.text, .begin_ns = rank.clock, .end_ns = rank.clock});
   }
 }
 

@@ -43,7 +43,7 @@ PTRACE_SEIZE = 0x4206
 TICK_S = 0.2  # how soon it is noticed that the run has ended before gdb could come
 MAX_OUTPUT = 1 << 20
 FRAMES = Path(__file__).with_name("gdb_frames.py")
-_SCENARIO = re.compile(r'in "(.+?)" \(\d+ ranks?\)(?: with SCHEDULE=\d+)?: ')  # tests/grader/judge.cpp
+_SCENARIO = re.compile(r'in "(.+?)" \(\d+ ranks?\)(?:, late callbacks)?: ')  # tests/grader/judge.cpp
 
 
 @dataclass(frozen=True)

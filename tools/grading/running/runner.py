@@ -4,7 +4,7 @@ What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "more", "file", "line"}, ...]
   --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
-  [--minimum-activity=PATH] [--untrusted] [--withhold] [--schedule=N] [--many-orders] [--brief]
+  [--minimum-activity=PATH] [--untrusted] [--withhold] [--brief]
             runs its tests (--seed=-: that of a line of its standard input), and writes a JSON object per line to file
             descriptor N:
               {"event": "test_started", "name": ...}
@@ -58,8 +58,6 @@ class RunOptions:
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
     alive: bool = True  # ranks have to show what their scenarios are known to do
-    schedule: int | None = None  # the only order of events, see common/ddp/referee/world.h; none: some
-    many_orders: bool = False  # every scenario with an order to choose is run in a drawn one, too
     brief: bool = False  # a claim is judged no further than to the first scenario that breaks it
     withhold: bool = False  # what ranks print and throw is said to nobody: tests or seed are secret
     partial: bool = False  # course.json: points for the share of runs in which a claim holds
@@ -132,11 +130,9 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     known = minimum_activity.known(report.stage) if options.alive else None
     activity = [f"--minimum-activity={known}"] if known else []
     untrusted = ["--untrusted"] if options.sandbox else []
-    schedule = [] if options.schedule is None else [f"--schedule={options.schedule}"]
-    orders = ["--many-orders"] if options.many_orders else []
     brief = [*["--brief"] * options.brief, *["--withhold"] * options.withhold]
     always = [*tests, "--seed=-", f"--device={options.device}"]
-    return [*always, *deadline, *activity, *untrusted, *schedule, *orders, *brief]
+    return [*always, *deadline, *activity, *untrusted, *brief]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

@@ -1,5 +1,4 @@
-// The seed decides the order of events: what may happen in two orders does so as the schedule says,
-// and as often as it is run.
+// What may happen in two orders happens in the same one in every run, and no clock decides it.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -65,25 +64,12 @@ std::vector<std::int64_t> facts(const Evidence& evidence, int rank, const std::s
 
 using Numbers = std::vector<std::int64_t>;
 
-TEST(Schedule, IsItsNumber) {
-  EXPECT_EQ(Schedule().number(), 0);
-  EXPECT_TRUE(Schedule::of_number(0).usual());
-  const Schedule schedule(12, 3, 4);
-  EXPECT_EQ(schedule.number(), 120'000'300'004);
-  const Schedule again = Schedule::of_number(schedule.number());
-  EXPECT_EQ(again.number(), schedule.number());
-  EXPECT_FALSE(Schedule(1, 3, 4).other(Choice::kPoll, 0, 2));
-  EXPECT_TRUE(Schedule(1, 3, 4).other(Choice::kPoll, 0, 3));
-  EXPECT_FALSE(Schedule(1, 3, 4).other(Choice::kPoll, 0, 4));
-}
-
-TEST(Schedule, CallbacksRunBeforeTheWaiterReturnsOrAfter) {
+TEST(Order, CallbacksRunBeforeTheWaiterReturnsOrAfter) {
   const Evidence usual = run_as({}, wait_for_handles_and_futures);
   EXPECT_EQ(facts(usual, 0, "ran before wait() returned"), (Numbers{1, 1}));
-  const Evidence other = run_as({.schedule = Schedule(1)}, wait_for_handles_and_futures);
-  ASSERT_TRUE(other.reports.ok()) << other.reports.describe();
-  EXPECT_EQ(facts(other, 0, "ran before wait() returned"), (Numbers{0, 0}));
-  EXPECT_NE(first_of(other, 1, EventKind::kChoice), nullptr) << "it is recorded";
+  const Evidence late = run_as({.late_callbacks = true}, wait_for_handles_and_futures);
+  ASSERT_TRUE(late.reports.ok()) << late.reports.describe();
+  EXPECT_EQ(facts(late, 0, "ran before wait() returned"), (Numbers{0, 0}));
 }
 
 // Launches some all-reduces, waits for their futures, and says in which order callbacks ran.
@@ -105,10 +91,10 @@ void by_futures(const ClientPtr& client, const ProcessGroupPtr& group) {
 
 // What is waited for by a handle and what completes by its future are each in order; which of both
 // comes first hangs on how long a thread takes from one wait to the next.
-TEST(Schedule, IsTheSameInEveryRun) {
-  for (const std::int64_t draw : {0, 1, 7, 8}) {
-    const auto run = [draw] {
-      const World world{.schedule = Schedule(draw)};
+TEST(Order, IsTheSameInEveryRun) {
+  for (const bool late : {false, true}) {
+    const auto run = [late] {
+      const World world{.late_callbacks = late};
       const Evidence waits = run_as(world, wait_for_handles_and_futures);
       const Evidence completions = run_as(world, by_futures);
       std::vector<Numbers> all;
@@ -121,17 +107,16 @@ TEST(Schedule, IsTheSameInEveryRun) {
     };
     const std::vector<Numbers> first = run();
     for (int i = 1; i < kRuns; ++i) {
-      EXPECT_EQ(run(), first) << "draw " << draw << ", run " << i;
+      EXPECT_EQ(run(), first) << "late: " << late << ", run " << i;
     }
   }
 }
 
-TEST(Schedule, AFutureMayCompleteBeforeAnEarlierOne) {
+TEST(Order, FuturesCompleteInTheOrderOfLaunches) {
   EXPECT_EQ(facts(run_as({}, by_futures), 0, "ran"), (Numbers{0, 1, 2, 3}));
-  EXPECT_EQ(facts(run_as({.schedule = Schedule(1)}, by_futures), 0, "ran"), (Numbers{3, 2, 1, 0}));
 }
 
-TEST(Schedule, WhoWaitsForAFutureMayGoOnBeforeItsCallbacks) {
+TEST(Order, WhoWaitsForAFutureMayGoOnBeforeItsCallbacks) {
   const auto wait = [](const ClientPtr& client, const ProcessGroupPtr& group) {
     for (int i = 0; i < kOperations; ++i) {
       const auto future = all_reduce_async(at::ones({3}), group)->getFuture();
@@ -141,10 +126,10 @@ TEST(Schedule, WhoWaitsForAFutureMayGoOnBeforeItsCallbacks) {
       client->fact("ran", *ran ? 1 : 0);
     }
   };
-  EXPECT_EQ(facts(run_as({.schedule = Schedule(1)}, wait), 1, "ran"), (Numbers{0, 0, 0, 0}));
+  EXPECT_EQ(facts(run_as({.late_callbacks = true}, wait), 1, "ran"), (Numbers{0, 0, 0, 0}));
 }
 
-TEST(Schedule, APollIsToldByItsNumber) {
+TEST(Order, APollIsToldByItsNumber) {
   const auto polls = [](const ClientPtr& client, const ProcessGroupPtr& group) {
     const WorkPtr work = all_reduce_async(at::ones({3}), group);
     int count = 1;
@@ -155,26 +140,42 @@ TEST(Schedule, APollIsToldByItsNumber) {
   };
   for (int i = 0; i < kRuns; ++i) {
     EXPECT_EQ(facts(run_as({}, polls), 1, "polls"), Numbers{2});
-    EXPECT_EQ(facts(run_as({.schedule = Schedule(1)}, polls), 1, "polls"), Numbers{5});
   }
 }
 
-// Ranks that all send first deadlock in the usual order, see ADeadlockIsKnownAtOnce.
-TEST(Schedule, ASendMayCompleteBeforeItsRecv) {
-  const auto send_first = [](const ClientPtr& client, const ProcessGroupPtr& group) {
+// Each rank asks for what the other one launches after its own questions: all stand still, and go on.
+TEST(Order, APollIsToldThatNothingComesWhereAllStandStill) {
+  const Evidence evidence = run_as({}, [](const ClientPtr& client, const ProcessGroupPtr& group) {
     at::Tensor taken = at::zeros({2});
-    for (const double value : {1.0, 2.0}) {
-      send(at::full({2}, value + client->rank()), 1 - client->rank(), group);
+    std::vector<at::Tensor> tensors = {taken};
+    const WorkPtr receiving = group->recv(tensors, 1 - client->rank(), 0);
+    int completed = 0;
+    for (int i = 0; i < 3; ++i) {
+      completed += receiving->isCompleted() ? 1 : 0;
     }
-    for (int i = 0; i < 2; ++i) {
-      recv(taken, 1 - client->rank(), group);
-      client->value(i == 0 ? "first" : "second", taken);
-    }
-  };
-  const Evidence evidence = run_as({.schedule = Schedule(1)}, send_first);
+    send(at::ones({2}), 1 - client->rank(), group);
+    receiving->wait();
+    client->fact("completed", completed);
+  });
   ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
-  EXPECT_EQ(value_of(evidence, 0, "first")[0].item<double>(), 2);
-  EXPECT_EQ(value_of(evidence, 0, "second")[0].item<double>(), 3);
+  EXPECT_EQ(facts(evidence, 0, "completed"), Numbers{0});
+}
+
+// The scenario's thread waits for an operation that the other rank launches in a callback of an earlier
+// one, and the other rank likewise.
+TEST(Order, CallbacksRunWhereAllWaitForThem) {
+  const Evidence evidence = run_as({}, [](const ClientPtr& client, const ProcessGroupPtr& group) {
+    at::Tensor taken = at::zeros({2});
+    std::vector<at::Tensor> tensors = {taken};
+    const int other = 1 - client->rank();
+    const WorkPtr receiving = group->recv(tensors, other, 0);
+    const auto future = all_reduce_async(at::ones({3}), group)->getFuture();
+    future->addCallback([&](c10::ivalue::Future&) { send(at::ones({2}), other, group); });
+    receiving->wait();
+    client->value("taken", taken);
+  });
+  ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+  EXPECT_EQ(value_of(evidence, 1, "taken")[0].item<double>(), 1);
 }
 
 }  // namespace
