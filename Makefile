@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS
+VARIABLES := STAGE TEST FILE IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -12,7 +12,7 @@ PYTHON3 := sh tools/setup/python3.sh  # python3, installed or asked for where it
 SETUP := $(PYTHON3) -m tools.setup.setup  # then the module that follows, in the same process
 # "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
 flag = $${$(1):+"--$(2)=$$$(1)"}
-GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
+GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,FILE,file) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
          $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(call flag,SANITIZE,sanitize) \
          $(if $(UNTRUSTED),--untrusted) $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
@@ -26,7 +26,7 @@ setup:  ## install what is missing, configure; the targets below do it too
 	@$(SETUP)
 doctor:  ## what was found on this machine, and what to do about each gap
 	@$(PYTHON3) -m tools.setup.doctor
-test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [SANITIZE=address] [UNTRUSTED=1]
+test:  ## grade your code       [STAGE=02] [TEST=name] [FILE=other.cpp] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [SANITIZE=address] [UNTRUSTED=1]
 	@$(SETUP) tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)

@@ -1,29 +1,18 @@
-# Precompiled headers: `core` for the library and the stages; `tests` adds GoogleTest, `benchmarks`
-# CLI11. Each is built by a small object library. A compiler uses a precompiled header only if
-# all flags agree, so every user is position independent and defines no macro of its own. Clang also
-# instantiates the header's templates once for all users (-fpch-instantiate-templates, CMake's
-# default): the main reason why it is three times as fast as GCC.
-function(ddp_lab_precompiled_headers target headers)
-  if(NOT TARGET pch_${headers})
-    set(core_headers <algorithm> <chrono> <condition_variable> <filesystem> <fstream> <functional> <map> <sstream> <thread>
-                     <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/nn/module.h>
-                     <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
-    set(tests_headers ${core_headers} <gtest/gtest.h>)
-    set(benchmarks_headers ${core_headers} <CLI/CLI.hpp>)
-    file(WRITE "${CMAKE_BINARY_DIR}/pch_${headers}.cpp" "")
-    add_library(pch_${headers} OBJECT "${CMAKE_BINARY_DIR}/pch_${headers}.cpp")
-    target_link_libraries(pch_${headers} PRIVATE Libtorch::Libtorch Threads::Threads)
-    if(headers STREQUAL "tests")
-      target_include_directories(pch_${headers} SYSTEM PRIVATE
-                                 $<TARGET_PROPERTY:GTest::gtest,INTERFACE_INCLUDE_DIRECTORIES>)
-      target_compile_definitions(pch_${headers} PRIVATE GTEST_HAS_PTHREAD=1)
-    elseif(headers STREQUAL "benchmarks")
-      target_link_libraries(pch_${headers} PRIVATE CLI11::CLI11)
-    endif()
-    target_precompile_headers(pch_${headers} PRIVATE ${${headers}_headers})
+# One precompiled header, built by a small object library. A compiler uses it only if all flags agree, so every user is
+# position independent and defines no macro of its own. Clang also instantiates its templates once for all users
+# (-fpch-instantiate-templates, CMake's default): the main reason why it is three times as fast as GCC.
+function(ddp_lab_precompiled_header target)
+  if(NOT TARGET precompiled)
+    file(WRITE "${CMAKE_BINARY_DIR}/precompiled.cpp" "")
+    add_library(precompiled OBJECT "${CMAKE_BINARY_DIR}/precompiled.cpp")
+    target_link_libraries(precompiled PRIVATE Libtorch::Libtorch Threads::Threads)
+    target_precompile_headers(precompiled PRIVATE
+                              <algorithm> <chrono> <condition_variable> <filesystem> <fstream> <functional> <map> <sstream>
+                              <thread> <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/nn/module.h>
+                              <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
   endif()
   set_target_properties(${target} PROPERTIES DEFINE_SYMBOL "")
-  target_precompile_headers(${target} REUSE_FROM pch_${headers})
+  target_precompile_headers(${target} REUSE_FROM precompiled)
 endfunction()
 
 # Declares one stage: assignments_<stage>, solutions_<stage> and tests_<stage>, if their folders
@@ -46,7 +35,7 @@ function(ddp_lab_stage stage)
     file(GLOB hidden CONFIGURE_DEPENDS tests/${stage}/hidden.*.cpp)  # an instructor's: they may repeat names
     set_source_files_properties(${hidden} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     # What a stage is given is loaded with its tests, so a rank that is confined need not find it.
-    ddp_lab_program(tests_${stage} LIBRARIES ddp_testing ${given} SOURCES ${sources} HEADERS tests)
+    ddp_lab_program(tests_${stage} LIBRARIES ddp_testing ${given} SOURCES ${sources})
     add_dependencies(tests_${stage} ddp_baselines)  # loaded in the stage's place, where a scenario says so
     ddp_lab_tests(tests_${stage} graded ${stage}.)
   endif()
@@ -83,7 +72,7 @@ function(ddp_lab_stage_library target folder)
     target_link_options(${target} PRIVATE -Wl,-z,defs)  # what is used and not defined is named with its line
   endif()
   set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}" UNITY_BUILD OFF)
-  ddp_lab_precompiled_headers(${target} core)
+  ddp_lab_precompiled_header(${target})
 endfunction()
 
 # The same for `make debug`: every variable is there, and each line is where it was written. Built only on request, by
@@ -102,17 +91,17 @@ endfunction()
 # Code that calls a stage's functions without linking to it: a shared library, which may have
 # undefined functions. The stage's library is loaded at run time, in the ranks. Such code may call a
 # stage's functions, but not take their addresses, which would be needed at program start.
-#   ddp_lab_code(name LIBRARIES ... SOURCES ... HEADERS core|tests|benchmarks)
+#   ddp_lab_code(name LIBRARIES ... SOURCES ...)
 function(ddp_lab_code name)
-  cmake_parse_arguments(arg "" "HEADERS" "LIBRARIES;SOURCES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "LIBRARIES;SOURCES" ${ARGN})
   add_library(${name} SHARED ${arg_SOURCES})
   target_include_directories(${name} PRIVATE assignments)
   target_link_libraries(${name} PUBLIC ${arg_LIBRARIES})
-  ddp_lab_precompiled_headers(${name} ${arg_HEADERS})
+  ddp_lab_precompiled_header(${name})
 endfunction()
 
 # A program made of such code and cmake/main.cpp.
-#   ddp_lab_program(name LIBRARIES ... SOURCES ... HEADERS core|tests|benchmarks)
+#   ddp_lab_program(name LIBRARIES ... SOURCES ...)
 function(ddp_lab_program name)
   ddp_lab_code(${name}_code ${ARGN})
   add_executable(${name} ${CMAKE_SOURCE_DIR}/cmake/main.cpp)

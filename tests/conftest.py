@@ -71,6 +71,18 @@ def targets_of(item: pytest.Item) -> tuple[str, ...]:
     return tuple(target for marker in item.iter_markers("builds") for target in marker.args)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure is said at once, and not at the end alone."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid}\n{report.longreprtext}\n", flush=True)
+
+
+@pytest.fixture(scope="session")
+def plain(request: pytest.FixtureRequest) -> bool:
+    """Whether slow tests are left out."""
+    return bool(request.config.option.markexpr)
+
+
 @pytest.fixture(scope="session")
 def context() -> Context:
     return Context(toolchain.load(), int(os.environ["SEED"]))

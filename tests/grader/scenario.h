@@ -11,6 +11,20 @@
 // Tests look at what ranks do from outside. A *scenario* is what every rank of a world does with a
 // stage; it decides nothing. A *claim* is what must be true of all that the ranks of a scenario said and
 // did, which is the scenario's evidence. Each scenario runs once, when the first claim asks for it.
+//
+// Which scenario? First an entry of the stage's scenarios.cpp that shows the mistake already; a new one
+// costs time in every run. It does one thing beyond the ordinary path, and names that in `edge_cases`:
+// what breaks only there is one mistake, and costs the points of one test, `charged_to`. That is the
+// test about what the scenario adds, and the one that fails if the scenario hangs or dies; with
+// `charged_in_backward` another one if that happens inside backward. Two models at once are two
+// Trainings, which TrainingOptions::model tells apart, with kSeveral among the edge cases.
+//
+// Which claim? One sentence about the evidence that a right solution keeps in every scenario given to
+// judge(), and that names rank, step and tensor where it is broken. Two ways keep it from failing for
+// another test's reason: `unless`, where something else makes it meaningless in that scenario (values,
+// where a tensor was used in flight); only_where(), where it means something only if another claim
+// holds in the ordinary scenario. A test that a solution which only broadcasts, or does nothing, passes
+// gives points for nothing: it must require that something happened.
 
 namespace ddp::testing {
 

@@ -1,9 +1,10 @@
-"""Marks for tests of what is built: by stage, and drawn by the run's seed."""
+"""Marks for tests of what is built: by stage, and drawn by the commit."""
 
 from __future__ import annotations
 
-import os
+import functools
 import random
+import subprocess
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ import pytest
 from tools.checking.context import graded_stages
 from tools.checking.in_place import InPlace
 from tools.grading.stages import Stage
+from tools.setup.toolchain import ROOT
 
 Entry = TypeVar("Entry", bound=InPlace)
 STAGES = graded_stages()
@@ -27,20 +29,25 @@ def each_stage_built(*impls: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("stage", params)
 
 
-def params(entries: Iterable[Entry], plain: Sequence[Entry], *options: object) -> list[object]:
+def params(entries: Iterable[Entry], plain: Sequence[Entry]) -> list[object]:
     """Parameters of mutants or variants, by name; those that are not in `plain` are slow."""
     return [
         pytest.param(
             entry,
-            *options,
-            id="-".join([entry.stage.name, entry.name, *map(str, options)]),
+            id=f"{entry.stage.name}-{entry.name}",
             marks=[*builds(entry.stage, "solutions"), *([] if entry in plain else [pytest.mark.slow])],
         )
         for entry in entries
     ]
 
 
+@functools.cache
+def _commit() -> str:
+    command = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def drawn(entries: Sequence[Entry], count: int) -> list[Entry]:
-    """So many of them, by the run's seed: the same in each of pytest-xdist's workers."""
-    what = f"{os.environ['SEED']} {entries[0].stage.name} {entries[0].kind}"
+    """So many of them, by the commit: the same in each run of it, and in each of pytest-xdist's workers."""
+    what = f"{_commit()} {entries[0].stage.name} {entries[0].kind}"
     return random.Random(what).sample(entries, min(count, len(entries)))

@@ -1,4 +1,5 @@
-"""Wrong solutions lose the points that they should, and say why. A plain run draws two of each stage."""
+"""Wrong solutions lose the points that they should, and say why. A plain run draws one of each stage, and grades it by
+the tests that it names."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from tools.checking.mutants import Mutant
 from tools.grading.running.test_lists import tests_of
 from tools.grading.stages import Stage
 
-DRAWN = 2
+DRAWN = 1
 KNOWN = {stage: [mutant for mutant in mutants.load(stage) if mutant.killed_by] for stage in STAGES}
 EACH = [param for known in KNOWN.values() for param in params(known, drawn(known, DRAWN))]
 
 
 @pytest.mark.parametrize("mutant", EACH)
-def test_mutant(mutant: Mutant, context: Context, activity: None) -> None:
-    if failure := mutants.try_mutant(context, mutant):
+def test_mutant(mutant: Mutant, context: Context, activity: None, plain: bool) -> None:
+    if failure := mutants.try_mutant(context, mutant, whole=not plain):
         pytest.fail(failure, pytrace=False)
 
 

@@ -18,6 +18,7 @@ from tools.grading.debugging.sanitizer_reports import is_installed
 from tools.grading.running.runner import RunOptions
 from tools.grading.stages import Stage
 from tools.setup.checkout_lock import hold
+from tools.setup.toolchain import LabError
 
 HOURS = 3 * 3600
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(HOURS)]
@@ -56,17 +57,23 @@ def test_oldest_torch(context: Context) -> None:
 
 
 @pytest.fixture(scope="session")
-def sanitized(context: Context) -> dict[str, Context]:
-    return {}  # the builds, by the sanitizer's name
+def sanitized(context: Context) -> dict[str, Context | str]:
+    return {}  # the builds, by the sanitizer's name, or why there is none
 
 
-def built_with(watcher: Watcher, context: Context, sanitized: dict[str, Context]) -> Context:
+def built_with(watcher: Watcher, context: Context, sanitized: dict[str, Context | str]) -> Context:
     if not is_installed(watcher, context.toolchain.cxx):
         pytest.skip(f"{context.toolchain.cxx} has no {watcher.title} here")
     with hold(context.folder() / f"{watcher.name}.lock", "the lab's tests"):
         if watcher.name not in sanitized:
-            sanitized[watcher.name] = sanitizers.build(context, watcher)
-    return sanitized[watcher.name]
+            try:
+                sanitized[watcher.name] = sanitizers.build(context, watcher)
+            except LabError as error:
+                sanitized[watcher.name] = str(error)
+    found = sanitized[watcher.name]
+    if isinstance(found, str):
+        pytest.fail(found, pytrace=False)
+    return found
 
 
 def require_nothing(failure: str, watched: Watched) -> None:
@@ -76,7 +83,9 @@ def require_nothing(failure: str, watched: Watched) -> None:
 
 @each_stage
 @each_sanitizer
-def test_sanitized_solution(watcher: Watcher, stage: Stage, context: Context, sanitized: dict[str, Context]) -> None:
+def test_sanitized_solution(
+    watcher: Watcher, stage: Stage, context: Context, sanitized: dict[str, Context | str]
+) -> None:
     other = built_with(watcher, context, sanitized)
     watched = Watched(other, watcher, stage.name)
     require_nothing(full_marks(other, stage, watched.options), watched)
@@ -84,7 +93,7 @@ def test_sanitized_solution(watcher: Watcher, stage: Stage, context: Context, sa
 
 @pytest.mark.parametrize("shard", shards())
 @each_sanitizer
-def test_sanitized_harness(watcher: Watcher, shard: int, context: Context, sanitized: dict[str, Context]) -> None:
+def test_sanitized_harness(watcher: Watcher, shard: int, context: Context, sanitized: dict[str, Context | str]) -> None:
     other = built_with(watcher, context, sanitized)
     watched = Watched(other, watcher, f"tests_common.{shard}")
     run_shard(other, "tests_common", shard, watched.environment | {"GTEST_FILTER": f"-{':'.join(watcher.cannot_run)}"})
@@ -92,7 +101,9 @@ def test_sanitized_harness(watcher: Watcher, shard: int, context: Context, sanit
 
 
 @pytest.mark.parametrize("variant", params([each for stage in STAGES for each in variants_of(stage)], []))
-def test_variant_with_address_sanitizer(variant: Variant, context: Context, sanitized: dict[str, Context]) -> None:
+def test_variant_with_address_sanitizer(
+    variant: Variant, context: Context, sanitized: dict[str, Context | str]
+) -> None:
     other = built_with(ADDRESS, context, sanitized)
     watched = Watched(other, ADDRESS, f"{variant.stage.name}.{variant.name}")
     require_nothing(try_variant(other, variant, watched.options), watched)
@@ -102,7 +113,9 @@ DYING = [mutant for stage in STAGES for mutant in mutants.load(stage) if mutant.
 
 
 @pytest.mark.parametrize("mutant", params(DYING, []))
-def test_mutant_dies_of_address_sanitizer(mutant: Mutant, context: Context, sanitized: dict[str, Context]) -> None:
+def test_mutant_dies_of_address_sanitizer(
+    mutant: Mutant, context: Context, sanitized: dict[str, Context | str]
+) -> None:
     other = built_with(ADDRESS, context, sanitized)
     watched = Watched(other, ADDRESS, f"{mutant.stage.name}.{mutant.name}")
     if failure := sanitizers.try_mutant(other, mutant, watched):

@@ -81,7 +81,7 @@ def test_an_edit_counts_however_old_the_file_is(tmp_path: Path, monkeypatch: pyt
 
 
 def test_precompiled_headers_go_when_a_package_was_upgraded(tmp_path: Path) -> None:
-    header = tmp_path / "CMakeFiles/pch_core.dir/cmake_pch.hxx.pch"
+    header = tmp_path / "CMakeFiles/precompiled.dir/cmake_pch.hxx.pch"
     header.parent.mkdir(parents=True)
     header.touch()
     assert not building.forget_precompiled(tmp_path, "x.cpp:1:1: error: unknown type name 'x'")

@@ -17,6 +17,7 @@ however unusual; an entry of tests/variants/<stage>.diff says under `What:` how 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,10 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) ->
     If it lies in a copy of the solution's folder, the copies of the other sources go with it. Those that are as in the
     solution are not compiled again: the build has their objects.
     """
-    library = folder / LIBRARY
+    library, key = folder / LIBRARY, folder / "key"
+    inside = _key(context, stage, source, folder)
+    if library.exists() and key.exists() and key.read_text() == inside:
+        return
     library.unlink(missing_ok=True)
     copies = {path: source.parent / path.name for path in code_of(stage) if (source.parent / path.name).exists()}
     changed = {path for path, copy in copies.items() if copy.read_bytes() != path.read_bytes()}
@@ -165,6 +169,17 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) ->
         objects.append(folder / f"{path.stem}.o")
         _compile(context, [*filter(None, launcher), *flags, "-c", "-o", str(objects[-1]), str(path)], folder)
     _compile(context, [*flags, "-shared", "-o", str(library), *map(str, objects)], folder)
+    key.write_text(inside)
+
+
+def _key(context: Context, stage: Stage, source: Path, folder: Path) -> str:
+    """Of all that goes into a library: the same, if it need not be compiled again."""
+    found = hashlib.sha256(" ".join(compile_command(context.build_dir, solution_of(stage))).encode())
+    headers = [header for room in stage.header_folders() for header in sorted(room.glob("*.h"))]
+    own = [path for path in sorted(folder.iterdir()) if path.suffix in (".h", ".cpp")]
+    for path in [source, *own, *code_of(stage), *headers]:
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def _compile(context: Context, command: list[str], folder: Path) -> None:

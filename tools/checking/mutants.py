@@ -33,6 +33,7 @@ from tools.checking.context import Context, describe, describe_tests
 from tools.checking.in_place import InPlace, entries, write_edited
 from tools.grading.page.report_page import picture_of
 from tools.grading.running.runner import RunOptions
+from tools.grading.scoring.deductions import WITHOUT
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import Stage, choose, named
 from tools.setup.toolchain import LabError
@@ -92,8 +93,9 @@ def load(stage: Stage) -> list[Mutant]:
     return mutants
 
 
-def faults(mutant: Mutant, report: StageReport) -> list[str]:
-    """How a mutant's grading differs from what was expected; empty if it does not."""
+def faults(mutant: Mutant, report: StageReport, whole: bool = True) -> list[str]:
+    """How a mutant's grading differs from what was expected; empty if it does not. Not `whole`: some tests were left
+    out, and nothing is said of points."""
     known = {result.spec.name: result for result in report.results}
     if unknown := [name for name in mutant.killed_by if name not in known]:
         return [f"Killed-by names what is no test of the stage: {', '.join(unknown)}"]
@@ -102,7 +104,7 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
     if not failed:
         found.append("it survives: every test passes")
     elif spared := [name for name in mutant.killed_by if name not in failed]:
-        found.append(f"it should fail {', '.join(spared)}, and does not")
+        found.append(f"it should fail {', '.join(spared)}, and does not{_who_pays(known, spared)}")
     if mutant.only and (others := sorted(failed - set(mutant.killed_by))):
         found.append(f"no other test should fail, but {', '.join(others)} does")
     first = known[mutant.killed_by[0]]
@@ -111,12 +113,20 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
     found += _faults_of_picture(mutant, first)
     if unjudged := [name for name, result in known.items() if result.status in (Status.NOT_RUN, Status.TODO)]:
         found.append(f"it has no verdict on {', '.join(unjudged)}")
-    if mutant.score is not None and report.score != mutant.score:
+    if whole and mutant.score is not None and report.score != mutant.score:
         found.append(f"it should get {mutant.score:g} points, and gets {report.score:g}")
     most, lost = most_lost(mutant, [result.spec for result in report.results]), report.max_score - report.score
-    if most is not None and lost > most:
-        found.append(f"it should lose no more than {most:g} points, and loses {lost:g}: say that (Loses: {lost:g})")
+    if whole and most is not None and lost > most:
+        found.append(
+            f"{mutant.name} should lose no more than {most:g} points, and loses {lost:g}: say that (Loses: {lost:g})"
+        )
     return found
+
+
+def _who_pays(known: dict[str, TestResult], spared: list[str]) -> str:
+    """That a test fails in edge cases alone, and another one loses the points."""
+    notes = [f"{name}: {note}" for name in spared for note in known[name].notes if note.startswith(WITHOUT)]
+    return f" (deducted from another test: {'; '.join(notes)})" if notes else ""
 
 
 def _faults_of_picture(mutant: Mutant, result: TestResult) -> list[str]:
@@ -155,7 +165,9 @@ def unexplained(mutant: Mutant, specs: list[TestSpec]) -> str:
     most = max((spec.points for spec in specs if spec.name in mutant.killed_by[:1]), default=0.0)
     lost = most_lost(mutant, specs)
     if lost is not None and lost > most and not mutant.because:
-        return f"loses {lost:g} points, more than {mutant.killed_by[0]} has: say why no fewer (Because: ...)"
+        return (
+            f"{mutant.name} loses {lost:g} points, more than {mutant.killed_by[0]} has: say why no fewer (Because: ...)"
+        )
     return ""
 
 
@@ -165,12 +177,13 @@ def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
     return [spec.name for spec in specs if spec.name not in needed]
 
 
-def try_mutant(context: Context, mutant: Mutant) -> str:
-    """How it does not die as it should; empty if it does."""
-    tests = needed(mutant, context.tests_of(mutant.stage))
+def try_mutant(context: Context, mutant: Mutant, whole: bool = True) -> str:
+    """How it does not die as it should; empty if it does. Not `whole`: by the tests that it names alone."""
+    tests = context.tests_of(mutant.stage)
+    tests = needed(mutant, tests) if whole else [spec for spec in tests if spec.name in mutant.killed_by]
     brief = RunOptions(context.seed, brief=True)  # that more scenarios break a claim would show nothing more
     report, log = mutant.grade(context, tests, brief)
-    problems = faults(mutant, report)
+    problems = faults(mutant, report, whole)
     expected = mutant.killed_by[1:]  # what these say does not matter; it is in the log
     failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
     return describe(mutant.title, "\n".join([*problems, "", describe_tests(failed)]), log) if problems else ""

@@ -23,6 +23,7 @@ from pathlib import Path
 from tools.grading import stages
 from tools.grading.compiling import confined
 from tools.grading.compiling.building import Builder, StageBuilds, edited_note
+from tools.grading.compiling.one_file import OneFile
 from tools.grading.debugging import sanitized
 from tools.grading.page import report_page
 from tools.grading.running import minimum_activity, test_lists
@@ -61,6 +62,9 @@ def _grade_as_asked() -> int:
     with hold(folder / "lock", "make test"):
         if options.sanitize:
             builder, folder = sanitized.prepared(tools, options)
+        if options.file:
+            folder = Path(tools.build_dir) / "file"
+            builder = OneFile(tools, Path(options.file), folder)
         if not options.untrusted:
             return grade(options, builder, folder)
         with confined.confined(make_sandbox(Path("/bin/true"))) as place:
@@ -81,6 +85,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make test", description=__doc__, allow_abbrev=False)
     parser.add_argument("--stage", default="", help="01 to 07, or a stage's full name; all of them by default")
     parser.add_argument("--test", default="", help="a test's name, or a pattern such as '*bitwise*'")
+    parser.add_argument("--file", default="", help="graded in the place of yours, of one stage")
     parser.add_argument("--impl", default="", help="assignments (default), which is yours")
     parser.add_argument("--device", default="", help="cpu (default) or cuda")
     parser.add_argument("--seed", default="", help="repeats the run that printed it")
@@ -99,6 +104,10 @@ def _parse_arguments() -> argparse.Namespace:
     if options.sanitize:
         stages.choose("SANITIZE", options.sanitize, sanitized.CHOICES)
         sanitized.refuse_what_does_not_go_with_it(options)
+    if options.file and (len(options.stages) > 1 or options.untrusted or options.sanitize or options.device != "cpu"):
+        raise BadChoice(
+            f"FILE={options.file} is for one stage on the CPU, as in STAGE=02, and for code that is trusted"
+        )
     options.verbose = options.verbose not in ("", "0")
     if options.untrusted and (options.trace or options.device != "cpu"):
         raise BadChoice("UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda: a stage gets neither files nor drivers")

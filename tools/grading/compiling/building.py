@@ -300,7 +300,7 @@ def forget_if_changed(build_dir: Path, stage: Stage, impl: str) -> None:
 def forget_precompiled(build_dir: Path, said: str) -> bool:
     """Removes the precompiled headers if clang said that a header they are made of has changed: a package was upgraded,
     whose files are older than the build. Whether there were any."""
-    stale = list(build_dir.glob("CMakeFiles/pch_*.dir/*.pch")) if _UPGRADED in said else []
+    stale = list(build_dir.glob("CMakeFiles/precompiled.dir/*.pch")) if _UPGRADED in said else []
     for file in stale:
         file.unlink()
     return bool(stale)

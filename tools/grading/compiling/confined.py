@@ -98,13 +98,13 @@ class Confined:
         limits = LIMITS | ({"NPROC": PROCESSES} if self.sandbox.namespaces else {})
         out = self.library(stage).parent
         jailed = self.sandbox.command(command, sees, writes=str(out), processes=False, limits=limits)
-        return _output_of(jailed)
+        return output_of(jailed)
 
     def _forget_other_files(self, library: Path) -> None:
         """Its debug information may name files with more of it, which would be read when a place is looked up."""
         command = ["/usr/bin/objcopy", *(f"--remove-section={name}" for name in NAMES_OTHER_FILES), str(library)]
         sees, out = [library], str(library.parent)
-        if said := _output_of(self.sandbox.command(command, sees, writes=out, processes=False, limits=LIMITS)):
+        if said := output_of(self.sandbox.command(command, sees, writes=out, processes=False, limits=LIMITS)):
             raise LabError(f"objcopy failed: {said}")
 
 
@@ -125,7 +125,7 @@ def headers(stage: Stage) -> list[Path]:
 
 
 def precompiled() -> list[Path]:
-    return [*(BUILD_DIR / "CMakeFiles" / "pch_core.dir").glob("cmake_pch.hxx*")]
+    return [*(BUILD_DIR / "CMakeFiles" / "precompiled.dir").glob("cmake_pch.hxx*")]
 
 
 def compilers(cxx: str) -> list[Path]:
@@ -135,7 +135,7 @@ def compilers(cxx: str) -> list[Path]:
     return [Path(cxx), own, *([top] if own.parent.name == "bin" and not ROOT.is_relative_to(top) else [])]
 
 
-def _output_of(command: list[str]) -> str:
+def output_of(command: list[str]) -> str:
     output, began, written, stopped = BoundedText(LOG_LIMIT), time.monotonic(), 0, False
     with GuardedProcess(command, env={**os.environ, "LC_ALL": "C.UTF-8"}) as process:
         for _, data in process.events(tick_s=0.2):
