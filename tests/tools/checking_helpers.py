@@ -54,5 +54,8 @@ class Sums:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(content)
 
+    def header_folders(self) -> list[Path]:
+        return [self.root / "assignments" / self.name]
+
     def sources(self, impl: str) -> list[Path]:
         return sorted((self.root / impl / self.name).glob("*.cpp"))

@@ -65,6 +65,7 @@ def test_only_what_is_changed_is_compiled(changed: dict[str, str] | None, inputs
     ]
     (tmp_path / "compile_commands.json").write_text(json.dumps(commands))
     source = tmp_path / "variant.cpp"
+    source.touch()
     if changed:
         Sums(tmp_path / "mutant", **changed)
         source = tmp_path / "mutant/solutions/09_sums/sum.cpp"

@@ -174,7 +174,8 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) ->
 
 def _key(context: Context, stage: Stage, source: Path, folder: Path) -> str:
     """Of all that goes into a library: the same, if it need not be compiled again."""
-    found = hashlib.sha256(" ".join(compile_command(context.build_dir, solution_of(stage))).encode())
+    flags = [context.toolchain.torch_version, *compile_command(context.build_dir, solution_of(stage))]
+    found = hashlib.sha256(" ".join(flags).encode())
     headers = [header for room in stage.header_folders() for header in sorted(room.glob("*.h"))]
     own = [path for path in sorted(folder.iterdir()) if path.suffix in (".h", ".cpp")]
     for path in [source, *own, *code_of(stage), *headers]:

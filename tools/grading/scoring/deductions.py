@@ -2,8 +2,8 @@
 
 A claim is judged on many scenarios, of which some have an edge case: a layout, a dtype, a world of one rank (see
 tests/grader/scenario.h). What breaks a claim without one costs the test's points. What breaks claims in an edge case
-alone is one mistake, and costs the points of one test: the one that the scenario is charged to, if it fails; else one
-that holds nowhere else, or the first of the stage. The others are judged by the rest of their scenarios.
+alone is one mistake, and costs the points of one test: one that holds nowhere else, as it would lose them anyway; then
+the one that the scenario is charged to; then the first of the stage. The others are judged by their other scenarios.
 
 Some claims mean nothing where another one is broken: values, where tensors were used in flight. Tests that are not
 judged for that, and hold in other runs, cost at most MOST points together with the failed ones, if half of the points
@@ -80,7 +80,7 @@ def _simplest(broken: Iterable[Broken]) -> set[EdgeCases]:
 
 def _payer(cases: EdgeCases, candidates: list[TestResult]) -> TestResult:
     charged = {each.charged_to for result in candidates for each in result.broken if each.edge_cases == cases}
-    return max(candidates, key=lambda test: (test.spec.name in charged, not test.runs[0]))
+    return max(candidates, key=lambda test: (not test.runs[0], test.spec.name in charged))
 
 
 def _forgive(result: TestResult, paid: dict[EdgeCases, TestResult]) -> None:
