@@ -64,6 +64,18 @@ def test_failures_are_shown_with_how_to_repeat_them(lab: Lab) -> None:
     assert lab.grade(ALL_PASS).splitlines()[0] != lab.grade(ALL_PASS).splitlines()[0]  # another seed
 
 
+def test_failures_with_one_cause_are_one_block(lab: Lab) -> None:
+    student = """
+        def run(name):
+            where = 'mine.cpp:7' if name.startswith('one') else 'mine.cpp:8'
+            text = 'in "' + name + '" (2 ranks): rank 1 threw an exception: ' + name + '\\n    at ' + where
+            return {'status': 'failed', 'failures': [text]}
+        """
+    said = lab.grade(student, code=1)
+    assert re.search(r"For the same reason 1 more fails: \w", said)
+    assert said.count("For the same reason") == 1 and "more failed" not in said
+
+
 def test_what_died_comes_first_and_what_was_sent_can_be_drawn(lab: Lab) -> None:
     student = """
         def run(name):

@@ -6,6 +6,7 @@ import itertools
 import re
 import textwrap
 
+from tools.grading.causes import blocks, died
 from tools.grading.compiling.compile_errors import fit
 from tools.grading.scoring import deductions
 from tools.grading.scoring.results import Report, StageReport, Status, TestResult
@@ -129,22 +130,30 @@ class Scorecard:
 
     def _failures(self) -> None:
         failures = [
-            (report.stage, result)
+            (report.stage, block)
             for report in self._report.stages
-            for result in report.results
-            if result.status is Status.FAILED and not report.build_error
+            if not report.build_error
+            for block in blocks(result for result in report.results if result.status is Status.FAILED)
         ]
-        failures.sort(key=lambda failure: not _died(failure[1]))
+        failures.sort(key=lambda failure: not died(failure[1][0]))
         in_full = len(failures) if self._verbose else FAILURES_IN_FULL
-        for stage, result in failures[:in_full]:
-            self._failure(stage, result)
-        if len(failures) > in_full:
-            self._print(f"\n{len(failures) - in_full} more failed; one at a time:")
-        for stage, result in failures[in_full:]:
-            self._below("".join(result.failures).partition("\n")[0], "dim")
-            self._print(f"  {fold_command(again(self._report, stage, result), self._width, 2)}")
+        for stage, block in failures[:in_full]:
+            self._failure(stage, block)
+        if more := sum(len(block) for _, block in failures[in_full:]):
+            self._print(f"\n{more} more failed; one at a time:")
+        for stage, block in failures[in_full:]:
+            self._below("".join(block[0].failures).partition("\n")[0], "dim")
+            self._others(block)
+            self._print(f"  {fold_command(again(self._report, stage, block[0]), self._width, 2)}")
 
-    def _failure(self, stage: Stage, result: TestResult) -> None:
+    def _others(self, block: list[TestResult]) -> None:
+        """The tests that fail for the reason above."""
+        if block[1:]:
+            titles = "; ".join(result.spec.claim for result in block[1:])
+            self._below(f"For the same reason {len(block) - 1} more fail{'s' * (len(block) == 2)}: {titles}")
+
+    def _failure(self, stage: Stage, block: list[TestResult]) -> None:
+        result = block[0]
         place = f"{short_paths(result.spec.file)}:{result.spec.line}"
         title = f"{_MARKS[Status.FAILED][0]} {result.spec.claim}"
         gap = "  " if len(title) + 2 + len(place) <= self._width else "\n  "
@@ -154,6 +163,7 @@ class Scorecard:
         if len(lines) > LINES_IN_FULL and not self._verbose:
             lines = [*lines[:LINES_IN_FULL], f"[... {len(lines) - LINES_IN_FULL} more lines with VERBOSE=1 ...]"]
         self._framed("\n".join(lines))
+        self._others(block)
         self._print(f"  hint   {self._hint(stage, result)}")
         self._print(f"  again  {fold_command(again(self._report, stage, result), self._width, 9)}")
         if _DRAWN.search(text):
@@ -202,7 +212,7 @@ class Scorecard:
         todo = self._first_todo(stage)
         if todo and not stage.score and not stage.count(Status.FAILED):
             return f"begin with assignments/{stage.stage.name}/README.md; the code goes into {todo}"
-        for result in sorted(stage.results, key=lambda result: not _died(result)):
+        for result in sorted(stage.results, key=lambda result: not died(result)):
             if result.status is Status.FAILED:
                 again = make_command("test", stage.stage, self._report.impl, device=self._report.device)
                 return f"fix '{result.spec.claim}' in {folder}, then {again}"
@@ -229,11 +239,6 @@ def todo_place(stage: Stage, impl: str, failure: str) -> str:
             if found and found[0] in failure:
                 return f"{source.relative_to(ROOT)}:{number}"
     return str(sources[0].relative_to(ROOT)) if sources else f"{impl}/{stage.name}"
-
-
-def _died(result: TestResult) -> bool:
-    """What broke off a rank may be all that is wrong, and comes first."""
-    return any(re.search(r"\brank \d+ (died|hung)\b", failure) for failure in result.failures)
 
 
 def _bar(score: float, max_score: float, room: int) -> str:

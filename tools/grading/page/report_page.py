@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.grading.causes import blocks
 from tools.grading.page import pictures
 from tools.grading.running.records import printable
 from tools.grading.scorecard import again
-from tools.grading.scoring.results import Report, StageReport, TestResult, replace_file
+from tools.grading.scoring.results import Report, StageReport, Status, TestResult, replace_file
 from tools.grading.stages import make_command, short_paths
 from tools.grading.terminal import ending_of
 from tools.setup.toolchain import BUILD_DIR, VENV, LabError
@@ -65,6 +66,7 @@ class Test:
     commands: list[tuple[str, str]]  # what for, and what to type
     hint: str
     change: str  # since the last complete run
+    block: list[TestResult]  # those that fail for the same reason, if it fails: the first one says it
 
 
 Before = dict[tuple[str, str], str]  # the statuses of the last complete run, by stage and test
@@ -109,6 +111,7 @@ def render(template: Path, **content: object) -> str:
 def _tests(report: Report, before: Before) -> Iterator[Test]:
     room = LARGEST
     for stage in report.stages:
+        together = blocks(result for result in stage.results if result.status is Status.FAILED)
         for result in stage.results:
             picture = picture_of(result.picture) if result.picture else None
             hints = "\n".join(filter(None, (result.spec.hint, result.spec.more)))
@@ -118,7 +121,8 @@ def _tests(report: Report, before: Before) -> Iterator[Test]:
             room -= len(picture) if picture else 0
             was = before.get((stage.stage.name, result.spec.name), result.status.value)
             change = "" if was == result.status.value else f"was {was.replace('_', ' ')}"
-            yield Test(stage, result, picture, left_out, commands, hints, change)
+            block = next((block for block in together if result in block), [])
+            yield Test(stage, result, picture, left_out, commands, hints, change, block)
 
 
 def _commands(report: Report, stage: StageReport, result: TestResult, rank: int) -> list[tuple[str, str]]:
