@@ -303,6 +303,9 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
   }
   Judgement found;
   for (const Scenario& scenario : scenarios) {
+    if (!settings().scenario.empty() && settings().scenario != scenario.name) {
+      continue;
+    }
     note_scenario(scenario.name);
     const std::deque<Run>& runs = runs_of(scenario);
     if (is_stub(runs)) {

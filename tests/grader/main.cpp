@@ -85,6 +85,7 @@ CommandLine read_command_line(int argc, char** argv) {
       {"deadline", required_argument,  // seconds that a group of ranks may take
        [&] { chosen.deadline = std::chrono::milliseconds(std::llround(std::stod(optarg) * 1e3)); }},
       {"minimum-activity", required_argument, [&] { chosen.minimum_activity = optarg; }},
+      {"scenario", required_argument, [&] { chosen.scenario = optarg; }},
       {"brief", no_argument, [&] { chosen.brief = true; }},
       {"untrusted", no_argument, [&] { chosen.untrusted = true; }},
       {"withhold", no_argument, [&] { chosen.withhold = true; }},

@@ -21,6 +21,8 @@ struct Settings {
   bool withhold = false;
   /// Different in every run unless given; all random numbers of the tests derive from it.
   std::uint64_t seed = 0;
+  /// The only scenario that claims are judged on; empty: all of theirs.
+  std::string scenario;
   /// Whether a claim is judged no further than to the first scenario that breaks it.
   bool brief = false;
   at::Device device = at::kCPU;

@@ -26,7 +26,7 @@ from tools.grading.compiling.building import Builder, StageBuilds, edited_note
 from tools.grading.compiling.one_file import OneFile
 from tools.grading.debugging import sanitized
 from tools.grading.page import report_page
-from tools.grading.running import minimum_activity, test_lists
+from tools.grading.running import failed_last, minimum_activity, test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.sandbox.sandbox import Sandbox, make_sandbox
@@ -137,6 +137,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     if options.sanitize:
         run = sanitized.watching(run, folder)
     writing = threading.Lock()
+    may_repeat = len(graded) == 1 and report.impl == "assignments" and not (options.untrusted or options.sanitize)
 
     def show(stage: StageReport, result: TestResult) -> None:
         scorecard.running(stage, result)
@@ -149,6 +150,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
             mark_build_error(stage, run.sandbox.broken_seal(), WAS_NOT_GRADED)
         if not stage.build_error:
             program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
+            if last := failed_last.known(folder, stage) if may_repeat else None:
+                scorecard.again(failed_last.run_again(program, library, stage, run, last))
             run_stage(program, library, stage, run, functools.partial(show, stage))
 
     try:
@@ -164,6 +167,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
                     files.write(report)
                     with contextlib.suppress(OSError):  # which the line above has noted
                         kept_scores.keep(folder, report, stage)
+                        if may_repeat and not options.test:
+                            failed_last.keep(folder, stage, report.seed)
                         if options.impl == "solutions" and not (
                             options.test or options.sanitize or options.device != "cpu"
                         ):

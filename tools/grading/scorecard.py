@@ -53,6 +53,14 @@ class Scorecard:
         done = len(stage.results) - stage.count(Status.NOT_RUN)
         self._terminal.status(f"{stage.stage.title}: {done}/{len(stage.results)} {result.spec.claim}")
 
+    def again(self, text: str) -> None:
+        """Of what failed last, before the rest is run."""
+        first, *more = text.splitlines()[:LINES_IN_FULL] or [""]
+        if first:
+            self._print(f"\n{self._paint(first, 'bold')}")
+        if more:
+            self._framed("\n".join(more))
+
     def stage(self, stage: StageReport) -> None:
         self._print()
         points = f"{stage.score:g} / {stage.max_score:g}"

@@ -4,7 +4,7 @@ What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "more", "file", "line"}, ...]
   --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
-  [--minimum-activity=PATH] [--untrusted] [--withhold] [--brief]
+  [--minimum-activity=PATH] [--untrusted] [--withhold] [--brief] [--scenario=NAME]
             runs its tests (--seed=-: that of a line of its standard input), and writes a JSON object per line to file
             descriptor N:
               {"event": "test_started", "name": ...}
@@ -58,6 +58,7 @@ class RunOptions:
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
     alive: bool = True  # ranks have to show what their scenarios are known to do
+    scenario: str = ""  # the only one that is run; empty: all
     brief: bool = False  # a claim is judged no further than to the first scenario that breaks it
     withhold: bool = False  # what ranks print and throw is said to nobody: tests or seed are secret
     partial: bool = False  # course.json: points for the share of runs in which a claim holds
@@ -130,7 +131,8 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     known = minimum_activity.known(report.stage) if options.alive else None
     activity = [f"--minimum-activity={known}"] if known else []
     untrusted = ["--untrusted"] if options.sandbox else []
-    brief = [*["--brief"] * options.brief, *["--withhold"] * options.withhold]
+    scenario = [f"--scenario={options.scenario}"] if options.scenario else []
+    brief = [*scenario, *["--brief"] * options.brief, *["--withhold"] * options.withhold]
     always = [*tests, "--seed=-", f"--device={options.device}"]
     return [*always, *deadline, *activity, *untrusted, *brief]
 
