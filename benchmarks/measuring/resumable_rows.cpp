@@ -93,12 +93,15 @@ void ResumableRows::measure(const Parameters& labels, Progress& progress, int pa
   }
 }
 
-Result ResumableRows::finish() {
-  if (!is_first()) {
-    return result_;
-  }
+Result ResumableRows::finish(const std::function<void(Result&)>& complete) {
   for (Row& row : rows_) {
     std::ranges::move(row.series, std::back_inserter(result_.series));
+  }
+  if (complete) {
+    complete(result_);
+  }
+  if (!is_first()) {
+    return result_;
   }
   save_result(options_, result_);
   std::filesystem::remove(file_);

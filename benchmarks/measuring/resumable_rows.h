@@ -52,8 +52,9 @@ class ResumableRows {
   std::size_t repetitions_of(const Parameters& labels) const;
 
   /// Rank 0 replaces the partial file by the complete result, prints its path to stdout, and
-  /// returns it. On other ranks the result is empty.
-  Result finish();
+  /// returns it. On other ranks the result has no series. Before that, all ranks call `complete`,
+  /// which may add to the result.
+  Result finish(const std::function<void(Result&)>& complete = {});
 
  private:
   bool is_first() const { return device_context_.group->getRank() == 0; }
