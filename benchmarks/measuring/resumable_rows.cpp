@@ -126,14 +126,6 @@ void describe_worlds(CLI::App& line, const std::vector<int>& preset) {
       ->default_str(c10::Join(", ", preset) + " one after the other");
 }
 
-bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds) {
-  if (worlds.size() == 1 || options.trace.empty()) {
-    return true;
-  }
-  std::fprintf(stderr, "--trace draws one world of ranks: choose it with %s\n", kFlag);
-  return false;
-}
-
 Result header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters) {
   run.world_size = worlds.back();
   if (run.device == "cuda" && worlds.size() > 1) {

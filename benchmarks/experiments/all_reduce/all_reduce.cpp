@@ -13,6 +13,13 @@ std::vector<std::int64_t> sizes_between(std::int64_t smallest, std::int64_t larg
   return sizes;
 }
 
+int run_ranks(AllReduceSettings& settings, int world, const RankFunction& body) {
+  settings.world_size = world;
+  const int code = run_benchmark(settings, kRingStage, body);
+  settings.later_world = true;
+  return code;
+}
+
 namespace {
 
 int run(const AllReduceExperiment& experiment, int argc, char** argv) {
@@ -31,6 +38,9 @@ int run(const AllReduceExperiment& experiment, int argc, char** argv) {
     }
   }
   settings.worlds = choose_worlds(line, settings, settings.worlds);
+  if (settings.worlds.size() > 1 && !settings.trace.empty()) {
+    return refuse(line, "--trace draws one world of ranks: choose it with --world-size");
+  }
   if (line.count("--world-size") > 0) {
     settings.on_cluster.clear();
   }

@@ -27,6 +27,10 @@ struct AllReduceSettings : BenchmarkOptions {
 /// From `smallest` to `largest`, each `factor` times the one before.
 std::vector<std::int64_t> sizes_between(std::int64_t smallest, std::int64_t largest, int factor);
 
+/// Runs `body` in ranks of their own, with stage 05's library loaded: see run_benchmark(). Ranks of a
+/// run after the first continue the rows that are saved. Returns the exit code.
+int run_ranks(AllReduceSettings& settings, int world, const RankFunction& body);
+
 /// An entry of the table.
 struct AllReduceExperiment {
   std::string name;   // of its result, too

@@ -122,7 +122,13 @@ int measure_collectives(AllReduceSettings settings) {
   if (settings.repetitions > 0) {
     settings.least = settings.most = settings.repetitions;
   }
-  return run_benchmark_in_worlds(settings, settings.worlds, kRingStage, measure_world);
+  for (const int world : settings.worlds) {
+    const auto body = [&](RankContext& context) { measure_world(context, settings); };
+    if (const int code = run_ranks(settings, world, body)) {
+      return code;
+    }
+  }
+  return 0;
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
 // The student's ring compared with the given butterfly, with as many elements as ranks, and with the
 // backend's own all-reduce, with more.
 //
-// Source: two published tables, column for column, by the published procedure
-// (figures/reference/ring_all_reduce.*.csv). What one of many calls costs, ranks that stay measure:
-// see collectives.
-//
-// Each repeat of each variant forks its ranks anew, on the CPU, connects them, and measures the first
-// call of their lives. Measured are, as published,
+// Source: two published tables, column for column (figures/reference/ring_all_reduce.*.csv). As there,
+// each repeat of each variant forks its ranks anew, on the CPU, connects them, and measures the first
+// call of their lives:
 //
 //     time    seconds from before the rank draws its input until the call returns, so with all
 //             that a process does once: no rank waits for the others before; the maximum over ranks
@@ -14,8 +11,8 @@
 //     diff    the sum of the squared errors of rank 0's result against the mean in float32, of
 //             the same input in every repeat
 //
-// Published is the mean over 10 repeats. Published ranks were spawned, with an interpreter each, which
-// is in their time and memory; ours are forked.
+// Published ranks were spawned, with an interpreter each, which is in their time and memory; ours are
+// forked. What one of many calls costs: see collectives.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <sys/resource.h>
@@ -142,14 +139,12 @@ int measure_first_calls(AllReduceSettings settings) {
   const std::vector<Call> calls = calls_of(settings);
   Progress progress("ring_all_reduce, first calls", static_cast<int>(calls.size()));
   for (const Call& call : calls) {
-    settings.world_size = static_cast<int>(call.world);
-    const int code = run_benchmark(settings, kRingStage, [&](RankContext& context) {
+    const auto body = [&](RankContext& context) {
       run_first_call(context, settings, call, &call == &calls.back());
-    });
-    if (code != 0) {
+    };
+    if (const int code = run_ranks(settings, static_cast<int>(call.world), body)) {
       return code;
     }
-    settings.later_world = true;
     progress.advance();
   }
   return 0;
