@@ -145,18 +145,26 @@ constexpr AllReduce kAll[] = {
      .run = [](const at::Tensor& t, const Group& g, ReduceOp op) { all_reduce(t, g, op); }},
 };
 
+void expect_sum(const std::string& name, const at::Tensor& tensor, const at::Tensor& expected,
+                int ranks) {
+  TORCH_CHECK(tensor.eq(expected).all().item<bool>(), "the sum of ", name, " over ", ranks,
+              " ranks is wrong for ", tensor.numel(),
+              " elements, so there is no point in measuring it; `make test STAGE=05` says more");
+}
+
 void expect_right_sum(const AllReduce& one, const at::Device& device, const Group& group) {
   const int ranks = group->getSize();
-  const std::int64_t elements = 3 * ranks + 1;
-  const at::Tensor tensor = at::arange(elements, at::device(device).dtype(at::kFloat));
+  const at::Tensor tensor = at::arange(3 * ranks + 1, at::device(device).dtype(at::kFloat));
   const at::Tensor sum = tensor * ranks;
   one.run(tensor, group, ReduceOp::kSum);
-  TORCH_CHECK(at::equal(tensor, sum), "the sum of ", one.name, " over ", ranks,
-              " ranks is wrong, so there is no point in measuring it; `make test STAGE=05` says "
-              "more");
+  expect_sum(one.name, tensor, sum, ranks);
 }
 
 }  // namespace
+
+void expect_sum_of_ones(const std::string& name, const at::Tensor& tensor, int ranks) {
+  expect_sum(name, tensor, at::full({}, ranks, tensor.options()), ranks);
+}
 
 const AllReduce& all_reduce_named(const std::string& name) {
   const auto found =

@@ -22,6 +22,10 @@ struct AllReduce {
 /// Throws c10::ValueError for an unknown name.
 const AllReduce& all_reduce_named(const std::string& name);
 
+/// Throws c10::Error if `tensor` is not the sum of ones over so many ranks: then there is no point in
+/// measuring the all-reduce of that name.
+void expect_sum_of_ones(const std::string& name, const at::Tensor& tensor, int ranks);
+
 /// Those of `names` that can be measured, in the same order: stage 05's "ring", whose library
 /// must be loaded; the given "butterfly", "recursive doubling" and "tree"; and "all_reduce", the
 /// group's own. Collective: each sums a few elements. For a stub its c10::NotImplementedError is

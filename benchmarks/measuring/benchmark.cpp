@@ -80,13 +80,15 @@ BackendPtr limited(BackendPtr backend, const LinkLimit& limit) {
   return c10::make_intrusive<LimitedLink>(std::move(backend), network);
 }
 
-DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
+DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context,
+                                  std::chrono::milliseconds timeout) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
   if (device.is_cpu() && placement_of(context).one_machine) {
     keep_to_own_cores(context.rank, context.world_size);  // before Gloo starts its thread
   }
-  const BackendPtr backend = limited(make_backend(options.backend, device, context), options);
+  const BackendPtr backend =
+      limited(make_backend(options.backend, device, context, timeout), options);
   if (options.trace.empty()) {
     return {device, make_process_group(backend, store_for_next_backend(context))};
   }

@@ -91,8 +91,9 @@ BackendPtr limited(BackendPtr backend, const LinkLimit& limit);
 
 /// All ranks must call it. The link is limited as the options say. With options.trace the group's
 /// operations are recorded (see TimelineBackend), at first as a group named "set-up"; on a GPU that
-/// throws c10::Error.
-DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context);
+/// throws c10::Error. A rank waits for the others until `timeout`.
+DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context,
+                                  std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
 /// The exit code of `run`: what it returns, or 1 if it throws, after the message on stderr.
 int run_and_report(const std::function<int()>& run);

@@ -46,6 +46,32 @@ class HelpWithPresets : public CLI::Formatter {
 
 }  // namespace
 
+int run_experiment(const std::string& about, const std::vector<Experiment>& experiments, int argc,
+                   char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  for (const Experiment& experiment : experiments) {
+    if (experiment.name == name) {
+      std::string command = std::string(argv[0]) + " " + name;
+      argv[1] = command.data();  // what help and results call the program
+      return experiment.run(argc - 1, argv + 1);
+    }
+  }
+  const bool asked = name == "--help" || name == "-h";
+  std::FILE* const stream = asked ? stdout : stderr;
+  if (!asked) {
+    std::fprintf(stderr, "%s; name one of those below\n\n",
+                 name.empty() ? "no experiment is named"
+                              : ("there is no experiment \"" + name + "\"").c_str());
+  }
+  std::fprintf(stream,
+               "%s\n\nUsage: %s EXPERIMENT [OPTIONS]; EXPERIMENT --help has its options\n\n",
+               about.c_str(), argv[0]);
+  for (const Experiment& experiment : experiments) {
+    std::fprintf(stream, "  %-23s%s\n", experiment.name.c_str(), experiment.about.c_str());
+  }
+  return asked ? 0 : kMisused;
+}
+
 std::optional<int> parse(CLI::App& line, int argc, char** argv) {
   std::vector<CLI::App*> all = line.get_subcommands([](const CLI::App*) { return true; });
   all.push_back(&line);
@@ -58,7 +84,7 @@ std::optional<int> parse(CLI::App& line, int argc, char** argv) {
   try {
     line.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return line.exit(error);
+    return line.exit(error) == 0 ? 0 : kMisused;
   }
   for (const CLI::App* subcommand : line.get_subcommands()) {
     for (const CLI::Option* before : line.parse_order()) {
@@ -70,7 +96,8 @@ std::optional<int> parse(CLI::App& line, int argc, char** argv) {
 }
 
 int refuse(const CLI::App& line, const std::string& mistake) {
-  return line.exit(CLI::ValidationError(mistake));
+  line.exit(CLI::ValidationError(mistake));
+  return kMisused;
 }
 
 CLI::Option* add_choice(CLI::App& line, const char* flag, std::string& value,

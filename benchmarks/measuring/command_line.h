@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,12 +12,27 @@
 
 namespace ddp {
 
+/// One of the experiments of a program that has several, each with flags of its own.
+struct Experiment {
+  std::string name;
+  std::string about;  // a line of the program's --help
+  std::function<int(int argc, char** argv)> run;
+};
+
+/// Runs the experiment that the first argument names; returns its exit code. Otherwise lists them:
+/// for --help, or after a mistake.
+int run_experiment(const std::string& about, const std::vector<Experiment>& experiments, int argc,
+                   char** argv);
+
+/// The exit code after a mistake on the command line.
+constexpr int kMisused = 2;
+
 /// Sets the variables. The values of a list follow one flag, separated by commas or spaces; a
-/// subcommand's flags follow its name. Returns the exit code if the program should end now: after
-/// --help, or after a mistake, which it explains on stderr.
+/// subcommand's flags follow its name. Returns the exit code if the program should end now: 0 after
+/// --help, or kMisused after a mistake, which it explains on stderr.
 std::optional<int> parse(CLI::App& line, int argc, char** argv);
 
-/// Explains on stderr what is wrong with the flags, as parse() does; returns the exit code.
+/// Explains on stderr what is wrong with the flags, as parse() does; returns kMisused.
 int refuse(const CLI::App& line, const std::string& mistake);
 
 /// Adds the flags that all benchmarks share, and stores the command line.

@@ -94,25 +94,6 @@ Series series_of(const at::Tensor& times, std::size_t variant, std::size_t part,
                      values.const_data_ptr<double>() + values.numel()}};
 }
 
-std::vector<Series> series_of_all(const at::Tensor& times, const std::vector<Parameters>& variants,
-                                  const std::vector<Parameters>& parts) {
-  std::vector<Series> series;
-  for (std::size_t variant = 0; variant < variants.size(); ++variant) {
-    for (std::size_t part = 0; part < parts.size(); ++part) {
-      series.push_back(series_of(times, variant, part, joined(variants[variant], parts[part])));
-    }
-  }
-  return series;
-}
-
-std::vector<Parameters> labelled(const std::string& name, const std::vector<std::string>& values) {
-  std::vector<Parameters> labels;
-  for (const std::string& value : values) {
-    labels.push_back({{name, value}});
-  }
-  return labels;
-}
-
 std::int64_t peak_bytes(const at::Device& device, const std::function<void()>& body) {
   if (device.is_cpu()) {
     const MemoryMeter meter;

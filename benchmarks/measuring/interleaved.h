@@ -78,14 +78,6 @@ Series series_of(const at::Tensor& times, std::size_t variant, std::size_t part,
 /// torch.cuda.max_memory_allocated() does, in blocks of 512 bytes.
 std::int64_t peak_bytes(const at::Device& device, const std::function<void()>& body);
 
-/// A series of each variant and part, variant by variant, from [repetitions, variants, parts]: with
-/// the labels of both.
-std::vector<Series> series_of_all(const at::Tensor& times, const std::vector<Parameters>& variants,
-                                  const std::vector<Parameters>& parts);
-
-/// A label of that name for each value.
-std::vector<Parameters> labelled(const std::string& name, const std::vector<std::string>& values);
-
 /// Keeps freed memory in the process from now on, as GPU allocators do. Otherwise a large freed
 /// block either returns to the system and comes back page by page, or stays on the heap, depending
 /// on what lies above it, often another variant's memory. That changes a step's time by up to a

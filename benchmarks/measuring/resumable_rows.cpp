@@ -93,12 +93,15 @@ void ResumableRows::measure(const Parameters& labels, Progress& progress, int pa
   }
 }
 
-Result ResumableRows::finish() {
-  if (!is_first()) {
-    return result_;
-  }
+Result ResumableRows::finish(const std::function<void(Result&)>& complete) {
   for (Row& row : rows_) {
     std::ranges::move(row.series, std::back_inserter(result_.series));
+  }
+  if (complete) {
+    complete(result_);
+  }
+  if (!is_first()) {
+    return result_;
   }
   save_result(options_, result_);
   std::filesystem::remove(file_);
@@ -121,14 +124,6 @@ void describe_worlds(CLI::App& line, const std::vector<int>& preset) {
   line.get_option(kFlag)
       ->description("Run only this number of ranks; a launcher overrides it")
       ->default_str(c10::Join(", ", preset) + " one after the other");
-}
-
-bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds) {
-  if (worlds.size() == 1 || options.trace.empty()) {
-    return true;
-  }
-  std::fprintf(stderr, "--trace draws one world of ranks: choose it with %s\n", kFlag);
-  return false;
 }
 
 Result header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters) {

@@ -52,8 +52,9 @@ class ResumableRows {
   std::size_t repetitions_of(const Parameters& labels) const;
 
   /// Rank 0 replaces the partial file by the complete result, prints its path to stdout, and
-  /// returns it. On other ranks the result is empty.
-  Result finish();
+  /// returns it. On other ranks the result has no series. Before that, all ranks call `complete`,
+  /// which may add to the result.
+  Result finish(const std::function<void(Result&)>& complete = {});
 
  private:
   bool is_first() const { return device_context_.group->getRank() == 0; }
@@ -74,33 +75,6 @@ std::vector<int> choose_worlds(const CLI::App& line, const BenchmarkOptions& opt
 
 /// Describes in --help what --world-size means for such a program.
 void describe_worlds(CLI::App& line, const std::vector<int>& preset);
-
-/// Reports on stderr if options.trace is impossible because there is more than one world.
-bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds);
-
-/// Runs `body(context, settings)` in each world, with the stage's library loaded: see
-/// run_benchmark(). `Settings` are BenchmarkOptions with more; `body` gets them with the size of
-/// its world, and with `later_world` set in all worlds but the first: the ranks of each world are
-/// new processes, which continue the rows that earlier worlds have saved.
-/// Stops at the first world that fails, and returns its exit code. Refuses options.trace for more
-/// than one world.
-template <typename Settings, typename Body>
-int run_benchmark_in_worlds(Settings settings, const std::vector<int>& worlds,
-                            const std::string& stage, const Body& body) {
-  if (!can_be_traced(settings, worlds)) {
-    return 1;
-  }
-  for (const int world : worlds) {
-    settings.world_size = world;
-    const int code =
-        run_benchmark(settings, stage, [&](RankContext& context) { body(context, settings); });
-    if (code != 0) {
-      return code;
-    }
-    settings.later_world = true;
-  }
-  return 0;
-}
 
 /// The header of the result of all `worlds`, for ResumableRows: the same in each of them. `run` is
 /// this world's; the result has the last world's number of ranks, and, on GPUs, the names of the

@@ -2,15 +2,18 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace ddp {
 namespace {
 
 constexpr double kLearningRate = 0.01;
 
-constexpr double kTolerance = 1e-3;  // of a gradient's largest value
+constexpr double kTolerance = 1e-3;  // of a gradient's largest value, or of the loss
 
-void expect_equal(const std::string& variant, const Trainer& trainer, const std::string& baseline,
-                  const Trainer& expected) {
+void expect_equal(const Trainer& trainer, const Trainer& expected) {
+  const std::string& variant = trainer.variant();
   for (std::size_t i = 0; i < expected.parameters().size(); ++i) {
     const auto& [name, parameter] = trainer.parameters()[i];
     TORCH_CHECK(parameter.grad().defined(), variant, " leaves ", name, " without a gradient");
@@ -18,7 +21,8 @@ void expect_equal(const std::string& variant, const Trainer& trainer, const std:
     const double largest = gradient.abs().max().item<double>();
     const double difference = (parameter.grad() - gradient).abs().max().item<double>();
     TORCH_CHECK(difference <= kTolerance * largest, variant, "'s gradient of ", name, " is not ",
-                baseline, "'s: they differ by ", difference, ", and the largest value is ", largest,
+                expected.variant(), "'s: they differ by ", difference,
+                ", and the largest value is ", largest,
                 ". There is no point in measuring it; `make test STAGE=",
                 stage_of(variant).substr(0, 2), "` says more");
   }
@@ -36,7 +40,8 @@ Trainer::Trainer(const std::string& variant, std::shared_ptr<Model> model,
       model_(std::move(model)),
       parameters_(model_->named_parameters()),
       variant_(make_variant(variant, *model_, group, options)),
-      options_(options) {
+      options_(options),
+      update_(options.update ? options.update(tensors_of(parameters_)) : nullptr) {
   if (options_.timeline) {
     options_.timeline->add_names(parameters_);
   }
@@ -68,12 +73,15 @@ void Trainer::finish() {
 void Trainer::update() {
   const ComputeScope optimizer = scope("optimizer");
   const at::NoGradGuard no_grad;
+  if (update_) {
+    update_();
+  }
   for (const NamedTensor& parameter : parameters_) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
     if (!gradient.defined()) {
       continue;  // the variant has updated it
     }
-    if (!options_.optimizer) {
+    if (!options_.optimizer && !update_) {
       parameter.tensor.sub_(gradient, kLearningRate);
     }
     if (options_.zero_gradients) {
@@ -84,15 +92,16 @@ void Trainer::update() {
   }
 }
 
-void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
-                     std::size_t baseline, const LabelledBatch& batch) {
+void check_gradients(std::vector<Trainer>& trainers, const LabelledBatch& batch) {
   for (Trainer& trainer : trainers) {
     trainer.backward(trainer.forward(batch));
     trainer.finish();
   }
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    if (variants[i] != kComputeOnly) {
-      expect_equal(variants[i], trainers[i], variants[baseline], trainers[baseline]);
+  const auto found = std::ranges::find(trainers, kReducer, &Trainer::variant);
+  const Trainer& baseline = found == trainers.end() ? trainers.back() : *found;
+  for (const Trainer& trainer : trainers) {
+    if (trainer.variant() != kComputeOnly) {
+      expect_equal(trainer, baseline);
     }
   }
   for (Trainer& trainer : trainers) {
@@ -100,16 +109,18 @@ void check_gradients(const std::vector<std::string>& variants, std::vector<Train
   }
 }
 
-at::Tensor measure_steps(const std::string& title, const Size& size,
-                         const DeviceContext& device_context, std::vector<Trainer>& trainers,
-                         const MeasureStep& measure) {
-  keep_freed_memory();
-  const Repetitions repetitions = {.measured = size.steps, .warmup = size.warmup};
-  Progress progress(title + ", repetitions", repetitions.all(), device_context.group->getRank());
-  const at::Tensor times = measure_interleaved(
-      repetitions, trainers.size(), [&](std::size_t variant) { return measure(trainers[variant]); },
-      &progress);
-  return largest_of_ranks(times, device_context);
+void check_losses(std::vector<Trainer>& trainers, const LabelledBatch& batch) {
+  double first = 0;
+  for (Trainer& trainer : trainers) {
+    const at::Tensor loss = trainer.forward(batch);
+    trainer.backward(loss);
+    trainer.finish();
+    const auto own = loss.item<double>();
+    first = &trainer == trainers.data() ? own : first;
+    TORCH_CHECK(std::abs(own - first) <= kTolerance * first, trainer.variant(),
+                " ends with other parameters than ", trainers.front().variant(), ": the loss is ",
+                own, ", not ", first);
+  }
 }
 
 }  // namespace ddp

@@ -11,7 +11,6 @@
 #include "ddp/models/model.h"
 #include "ddp/timeline/timeline.h"
 #include "measuring/benchmark.h"
-#include "measuring/interleaved.h"
 #include "measuring/variants.h"
 #include "measuring/workload.h"
 
@@ -21,8 +20,12 @@ namespace ddp {
 using LossFunction = at::Tensor (*)(const at::Tensor& scores, const at::Tensor& labels);
 at::Tensor cross_entropy(const at::Tensor& scores, const at::Tensor& labels);
 
+/// Given a model's parameters, makes what updates them by their gradients.
+using MakeUpdate = std::function<std::function<void()>(std::vector<at::Tensor> parameters)>;
+
 struct TrainerOptions : VariantOptions {
   LossFunction loss = cross_entropy;
+  MakeUpdate update = {};  // what update() does; empty: plain SGD
   /// Sets gradients to zero after a step instead of to none.
   bool zero_gradients = false;
   /// Records the parts of each step, as a group with the variant's name; see
@@ -30,8 +33,8 @@ struct TrainerOptions : VariantOptions {
   std::shared_ptr<Timeline> timeline = nullptr;
 };
 
-/// A model, trained by one variant with plain SGD, or with the variant's optimizer. The parts of a step are separate, so
-/// that they can be timed separately: forward, backward, finish, update, in this order.
+/// A model, trained by one variant. The parts of a step are separate, so that they can be timed
+/// separately: forward, backward, finish, update, in this order.
 class Trainer {
  public:
   /// Collective, like make_variant().
@@ -45,6 +48,7 @@ class Trainer {
   void finish();
   void update();
 
+  const std::string& variant() const { return name_; }
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
  private:
@@ -55,24 +59,20 @@ class Trainer {
   std::vector<NamedTensor> parameters_;
   std::unique_ptr<Variant> variant_;
   TrainerOptions options_;
+  std::function<void()> update_;
 };
 
+/// The baseline, whose gradients are the reference wherever it is measured.
+constexpr const char* kReducer = "Reducer";
+
 /// One step of every trainer, from equal weights and on equal data: all must get the gradients of
-/// trainer `baseline`, except "compute only". `variants` are the trainers' names. If one does not, it
-/// is not worth measuring: throws c10::Error, which names the variant and the parameter.
+/// the Reducer, or where it is not among them of the last one, except "compute only". If one does
+/// not, it is not worth measuring: throws c10::Error, which names the variant and the parameter.
 /// Collective.
-void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
-                     std::size_t baseline, const LabelledBatch& batch);
+void check_gradients(std::vector<Trainer>& trainers, const LabelledBatch& batch);
 
-/// The times of one step's parts, in seconds.
-using MeasureStep = std::function<std::vector<double>(Trainer&)>;
-
-/// Measures the trainers interleaved (see measure_interleaved()), one step at a time, in
-/// size.warmup + size.steps repetitions. Collective. Returns what `measure` returned after the
-/// warm-up, each value the maximum over all ranks: [size.steps, trainers, parts], float64 on the
-/// CPU. Rank 0 shows the progress on stderr, under `title`.
-at::Tensor measure_steps(const std::string& title, const Size& size,
-                         const DeviceContext& device_context, std::vector<Trainer>& trainers,
-                         const MeasureStep& measure);
+/// The same after equally many steps from equal weights, by the loss, for variants that update
+/// parameters themselves and leave no gradients.
+void check_losses(std::vector<Trainer>& trainers, const LabelledBatch& batch);
 
 }  // namespace ddp

@@ -28,6 +28,10 @@ std::string shape_in_words(const at::Tensor& tensor) {
   return text.empty() ? "scalar" : text;
 }
 
+bool is_transformer(const std::string& model) {
+  return std::ranges::count(transformer_names(), model) > 0;
+}
+
 constexpr std::int64_t kMlpWidth = 1024;
 constexpr std::size_t kMlpLayers = 8;
 constexpr std::int64_t kClasses = 1000;  // the MLP has a few more outputs, which no label uses
@@ -59,19 +63,6 @@ Parameters describe(const ModelSummary& summary) {
           {"largest_parameter_elements", summary.largest_elements}};
 }
 
-void print(const std::string& model, const ModelSummary& summary) {
-  std::printf("%s\n", model.c_str());
-  const auto line = [](const char* what, std::int64_t elements, const std::string& note) {
-    std::printf("  %-22s%12ld = %6.2fM%s\n", what, elements,
-                static_cast<double>(elements) / (1 << 20), note.c_str());
-  };
-  line("total parameters", summary.total, " in " + std::to_string(summary.tensors) + " tensors");
-  line("trainable parameters", summary.trainable, "");
-  line("largest parameter", summary.largest_elements,
-       ", " + summary.largest + ", " + summary.largest_shape);
-  std::fflush(stdout);  // before anything printed while measuring
-}
-
 void add_flags(CLI::App& line, Workload& workload, const std::vector<std::string>& models) {
   Size& size = workload.size;
   add_choice(line, "--model", workload.model, "What is trained", models);
@@ -89,23 +80,37 @@ std::unique_ptr<Model> make_model(const std::string& name, std::uint64_t seed, a
   if (name == kMlp) {
     return make_mlp(seed, device);
   }
+  if (is_transformer(name)) {
+    return make_transformer(transformer_shape(name), {.seed = seed, .device = device});
+  }
   return make_resnet(name, seed, device);
 }
 
 LabelledBatch make_batch(const Workload& workload, std::uint64_t seed,
                          const DeviceContext& device_context) {
   const auto [batch, image, steps, warmup] = workload.size;
+  const at::Device& device = device_context.device;
+  at::Generator generator = at::detail::createCPUGenerator(seed + device_context.group->getRank());
+  if (is_transformer(workload.model)) {
+    const at::Tensor tokens = at::randint(transformer_shape(workload.model).vocabulary,
+                                          {batch, workload.length + 1}, generator, at::kLong)
+                                  .to(device);
+    return {.inputs = tokens.narrow(1, 0, workload.length).contiguous(),
+            .labels = tokens.narrow(1, 1, workload.length).flatten()};
+  }
   // The last layers of a ResNet reduce every 32x32 pixels to one.
   TORCH_CHECK_VALUE(workload.model == kMlp || batch > 1 || image > 32, "one image of ", image, "x",
                     image,
                     " leaves one value in a channel, which batch "
                     "normalization cannot train with: give --batch-size 2, or --image-size 33");
-  at::Generator generator = at::detail::createCPUGenerator(seed + device_context.group->getRank());
   const std::vector<std::int64_t> shape = workload.model == kMlp
                                               ? std::vector<std::int64_t>{batch, kMlpWidth}
                                               : std::vector<std::int64_t>{batch, 3, image, image};
-  return {.inputs = at::randn(shape, generator).to(device_context.device),
-          .labels = at::randint(kClasses, {batch}, generator, at::kLong).to(device_context.device)};
+  const at::Tensor inputs = at::randn(shape, generator);
+  const at::Tensor labels = workload.regression
+                                ? at::rand({batch, kClasses}, generator)
+                                : at::randint(kClasses, {batch}, generator, at::kLong);
+  return {.inputs = inputs.to(device), .labels = labels.to(device)};
 }
 
 Parameters describe(const Workload& workload, const std::vector<NamedTensor>& parameters) {
@@ -180,16 +185,6 @@ std::string in_gigabytes(std::int64_t bytes) {
 }
 
 }  // namespace
-
-LabelledBatch make_token_batch(const TokenShape& shape, std::uint64_t seed,
-                               const DeviceContext& device_context) {
-  at::Generator generator = at::detail::createCPUGenerator(seed + device_context.group->getRank());
-  const at::Tensor tokens =
-      at::randint(shape.vocabulary, {shape.batch, shape.length + 1}, generator, at::kLong)
-          .to(device_context.device);
-  return {.inputs = tokens.narrow(1, 0, shape.length).contiguous(),
-          .labels = tokens.narrow(1, 1, shape.length).flatten()};
-}
 
 std::int64_t cap_of_model(std::int64_t megabytes, const std::string& model) {
   const std::int64_t bytes = megabytes << 20;

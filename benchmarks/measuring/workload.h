@@ -33,13 +33,10 @@ ModelSummary summarize_model(const std::vector<NamedTensor>& parameters);
 /// The summary as a result stores it.
 Parameters describe(const ModelSummary& summary);
 
-/// Prints a table to stdout. M stands for 2^20 elements.
-void print(const std::string& model, const ModelSummary& summary);
-
 /// Inputs of the model's kind, and the class of each.
 struct LabelledBatch {
-  at::Tensor inputs;  // [n, ...], float32
-  at::Tensor labels;  // [n], int64, unless a program replaces them for a loss of its own
+  at::Tensor inputs;  // [n, ...], float32; of a transformer tokens [n, length], int64
+  at::Tensor labels;  // [n], int64; of a transformer the token after each, [n * length]
 };
 
 /// How much is trained, and for how long.
@@ -54,9 +51,12 @@ struct Size {
 struct Workload {
   std::string model;
   Size size = {};
+  std::int64_t length = 0;  // tokens of a sequence; only transformers use it
+  bool regression = false;  // labels are random scores [n, classes] in [0, 1); not of transformers
 };
 
-/// A model of eight layers 1024 wide, with 33.6 MB of gradients. The others are resnet_names().
+/// A model of eight layers 1024 wide, with 33.6 MB of gradients. The others are resnet_names() and
+/// transformer_names().
 constexpr const char* kMlp = "mlp";
 
 /// The flags --model (one of `models`), --batch-size, --image-size, --steps and --warmup.
@@ -72,17 +72,6 @@ LabelledBatch make_batch(const Workload& workload, std::uint64_t seed,
 
 /// The workload as a result stores it: model, its parameters and tensors, batch size and so on.
 Parameters describe(const Workload& workload, const std::vector<NamedTensor>& parameters);
-
-/// A rank's sequences.
-struct TokenShape {
-  std::int64_t batch, length;
-  std::int64_t vocabulary;
-};
-
-/// Random tokens, different on each rank: inputs [batch, length] and, as labels [batch * length],
-/// the token after each.
-LabelledBatch make_token_batch(const TokenShape& shape, std::uint64_t seed,
-                               const DeviceContext& device_context);
 
 /// The published experiment gives its bucket sizes in MB (2^20 bytes) for xl's gradients. For the
 /// model "reduced", a cap that is the same fraction of its own gradients; for the others,

@@ -167,7 +167,7 @@ def of_size(result: pd.DataFrame, variant: str, size: int, several: bool) -> Ite
 
 
 def report(result: pd.DataFrame, variant: str, bucket_size: int) -> ddp_diff.Suite:
-    """What ddp_suite --json writes about a variant with one bucket size."""
+    """What step ddp_suite --json writes about a variant with one bucket size."""
     values, provenance = result.attrs["parameters"], result.attrs["provenance"]
     chosen = result[(result["variant"] == variant) & (result["bucket_size"] == bucket_size)]
     benchmarks = {

@@ -22,7 +22,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
         program = file.name.partition(".")[0]
         results[program] = load(file, program)
         if not simulated(results[program]):
-            raise ResultError(f"{file}: was measured, not simulated; run {program} published")
+            raise ResultError(f"{file}: was measured, not simulated; run step {program} published")
     note = (
         "Errors over the published cells to which nothing was fitted; figures/reference/calibration.json has the "
         "fitted ones. The dull guess is the mean of the fitted cells; for ddp_suite each model's round without DDP, "

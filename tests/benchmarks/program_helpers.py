@@ -15,7 +15,7 @@ from tools.setup import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = toolchain.BUILD_DIR
-UNFINISHED, REFUSED = 3, 4
+MISUSED, UNFINISHED, REFUSED = 2, 3, 4
 SECONDS = 120
 ATTEMPTS = 5  # to stop a program before it ends by itself
 AVERAGING = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
@@ -35,7 +35,7 @@ class ProgramTest:
     """What it runs is built first, by a mark `builds`."""
 
     program: str
-    subcommand = ""
+    subcommand = ""  # or an experiment, or both
 
     @pytest.fixture(autouse=True)
     def set_up(self, tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ class ProgramTest:
     def command(self, *flags: object, impl: str = "solutions") -> list[object]:
         """Without `impl` for a program that measures no stage."""
         whose = ["--impl", impl] if impl else []
-        words = [self.subcommand] if self.subcommand else []
-        return [BUILD / "bin" / self.program, *words, *whose, "--output", self.result, *map(str, flags)]
+        words = [BUILD / "bin" / self.program, *self.subcommand.split(), *whose]
+        return [*words, "--output", self.result, *map(str, flags)]
 
     def start(self, *flags: object, impl: str = "solutions", **variables: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -26,12 +26,12 @@ def compile_library(folder: Path, name: str, source: str, *options: str) -> Path
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.builds("step_time", "ddp_cuda", *(f"solutions_{stage}" for stage in AVERAGING)),
+    pytest.mark.builds("step", "ddp_cuda", *(f"solutions_{stage}" for stage in AVERAGING)),
 ]
 
 
 class TestDeviceCuda(ProgramTest):
-    program = "step_time"
+    program, subcommand = "step", "step_time"
 
     @pytest.fixture(autouse=True)
     def library(self, set_up: None) -> None:

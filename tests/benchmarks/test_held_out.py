@@ -10,7 +10,7 @@ from tools.report import held_out as tool
 
 
 @pytest.mark.slow
-@pytest.mark.builds(tool.PROGRAM, tool.SUITE, tool.CLUSTER, *(f"solutions_{stage}" for stage in AVERAGING))
+@pytest.mark.builds("step", tool.CLUSTER, *(f"solutions_{stage}" for stage in AVERAGING))
 @pytest.mark.parametrize("source", held_out.SOURCES)
 def test_predictions_are_the_programs(source: str) -> None:
     committed = held_out.rows().query("source == @source")

@@ -66,7 +66,7 @@ class TestErrors:
         assert "in 2 of 2 panels" in table.note
 
     def test_measured_numbers_are_no_predictions(self) -> None:
-        with pytest.raises(ResultError, match="was measured, not simulated; run ddp_suite published"):
+        with pytest.raises(ResultError, match="was measured, not simulated; run step ddp_suite published"):
             list(predictions_table.make([TEST_DATA / "ddp_suite.json"]))
 
 

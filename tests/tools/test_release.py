@@ -276,11 +276,11 @@ def test_builds_grades_draws_and_hands_in(lab: Path, tmp_path: Path) -> None:
     assert re.search(rf"Total +{stage.points} / {stage.points} p", full)
     assert list((here / "build").rglob("*solutions*")) == [], "a solution was built"
 
-    program = "all_reduce_algorithms"
+    program, experiment = "all_reduce", "all_reduce_algorithms"
     run(here, "make", f"build/bin/{program}")
-    run(here, f"build/bin/{program}", "--preset", "quick", "--output", "figures/data/drawn.json")
+    run(here, f"build/bin/{program}", experiment, "--preset", "quick", "--output", "figures/data/drawn.json")
     python = json.loads((here / "build/toolchain.json").read_text())["toolchain"]["figure_python"]
-    drawn = run(here, python, "-m", f"figures.plots.{program}", "--data", "figures/data/drawn.json")
+    drawn = run(here, python, "-m", f"figures.plots.{experiment}", "--data", "figures/data/drawn.json")
     (file,) = re.findall(r"wrote (\S+\.png)", drawn)
     assert (here / file).read_bytes().startswith(b"\x89PNG")
 

@@ -3,7 +3,7 @@
 Needs scipy, as `make check` does: .venv/bin/python -m tools.report.calibrate [EXPERIMENT ...]
 
 Few cells of each experiment are used (figures/lib/predictions.py names them). A candidate is judged by the C++ program
-itself, `build/bin/<experiment> published --impl solutions --calibration <candidate>`, which runs the stage's code;
+itself, `build/bin/step <experiment> published --impl solutions --calibration <candidate>`, which runs the stage's code;
 scipy's least_squares makes the squares of the fitted cells' errors small, on the constants' logarithms. The file has
 constants, what they mean, the errors of fitted cells, and how large those of all others are.
 """
@@ -135,7 +135,7 @@ class Program:
         candidate, output = self._folder / "candidate.json", self._folder / "result.json"
         held_out.write_constants(candidate, self._name, constants)
         base = ["published", "--impl", "solutions", "--calibration", str(candidate)]
-        held_out.run(self._name, [*base, *flags], output)
+        held_out.run(f"step {self._name}", [*base, *flags], output)
         return predictions.EXPERIMENTS[self._name](load(output, self._name))
 
 

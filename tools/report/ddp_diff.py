@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/report/ddp_diff.py BASELINE TEST
 
-Both files were written by build/bin/ddp_suite --json or PyTorch's own benchmark.py. Prints the test's numbers, at
+Both files were written by build/bin/step ddp_suite --json or PyTorch's own benchmark.py. Prints the test's numbers, at
 percentiles 75 and 95 over all ranks' samples, and their difference from the baseline's, in percent of its sec/iter:
 negative is slower. Rounds without DDP are not compared, nor what only one file has.
 
@@ -45,7 +45,7 @@ def load(file: Path) -> Suite:
     try:
         return parse(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DiffError(f"{file}: {error!r}; give a file that ddp_suite --json wrote") from None
+        raise DiffError(f"{file}: {error!r}; give a file that step ddp_suite --json wrote") from None
 
 
 def parse(document: dict[str, Any]) -> Suite:

@@ -12,6 +12,7 @@ from tools.setup.toolchain import ROOT
 
 DATA = ROOT / "figures" / "data"
 CALIBRATION = ROOT / "figures" / "reference" / "calibration.json"
+OF_EXPERIMENTS = ("step", "all_reduce")  # programs with a table of them
 # What a run of the preset quick takes on two cores, by program and label; told before it begins. Measured by
 # `make figures IMPL=solutions`, beside other work; of others it is known that they take less than a minute.
 LESS_THAN_S = 60
@@ -29,7 +30,7 @@ class Run:
     """One run of a benchmark; `label` distinguishes its result file from those of the program's other runs. A run with
     a preset of its own is the same whatever preset was asked for: a subcommand of that name."""
 
-    program: str  # or with a subcommand: "cluster scaling"
+    program: str  # or with a subcommand: "cluster scaling"; or with an experiment: "step compare_ddp"
     label: str = ""
     flags: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()  # more flags, of the preset quick alone
@@ -44,7 +45,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        return ".".join(filter(None, (*self.program.split(), self.label)))
+        """Its result's, and its time's above. An experiment has a name of its own."""
+        program = self.program.split()
+        return ".".join(filter(None, (*(program[1:] if program[0] in OF_EXPERIMENTS else program), self.label)))
 
     @property
     def seconds(self) -> int:
@@ -80,17 +83,18 @@ LIMITED_LINK = ("--rate-gbit", "3", "--latency-us", "200")
 
 def on_both_links(label: str, flags: tuple[str, ...] = (), quick: tuple[str, ...] = ()) -> tuple[Run, Run]:
     own, limited = (label, flags), (f"{label}.limited_link", (*flags, *LIMITED_LINK))
-    return Run("step_time", *own, quick), Run("step_time", *limited, quick)
+    return Run("step step_time", *own, quick), Run("step step_time", *limited, quick)
 
 
 # The published all-reduces took a fifth as long as backward; so they do here.
-COMPARE_DDP = (Run("compare_ddp", quick=("--rate-gbit", "10")),)
-SUITE_AB = (Run("ddp_suite", "ab", ("--bucket-size", "25", "1"), quick=("--rate-gbit", "10", "--latency-us", "1000")),)
+COMPARE_DDP = (Run("step compare_ddp", quick=("--rate-gbit", "10")),)
+AB_LINK = ("--rate-gbit", "10", "--latency-us", "1000")
+SUITE_AB = (Run("step ddp_suite", "ab", ("--bucket-size", "25", "1"), quick=AB_LINK),)
 BUCKET_LINK = ("--rate-gbit", "1", "--latency-us", "100")
 # At their published scale, on a simulated cluster.
 BUCKETED_DDP_PUBLISHED, COMPARE_DDP_PUBLISHED, DDP_SUITE_PUBLISHED = (
-    (Run(program, preset="published", reads=(CALIBRATION,)),)
-    for program in ("bucketed_ddp", "compare_ddp", "ddp_suite")
+    (Run(f"step {experiment}", preset="published", reads=(CALIBRATION,)),)
+    for experiment in ("bucketed_ddp", "compare_ddp", "ddp_suite")
 )
 APART = ("--model", "resnet50", "--apart", "--variants", "compute only", "naive", "flat")
 QUICK_APART = ("--image-size", "64", "--steps", "7", "--warmup", "1")
@@ -122,8 +126,8 @@ DRAWINGS = (
         (OVERLAPPED,),
     ),
     Drawing("plots.timeline", AVERAGING, (Run("timeline", "cluster", ("--clock", "cluster")),)),
-    Drawing("plots.bucketed_ddp", AVERAGING, (Run("bucketed_ddp"),)),
-    Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=BUCKET_LINK),)),
+    Drawing("plots.bucketed_ddp", AVERAGING, (Run("step bucketed_ddp"),)),
+    Drawing("plots.bucket_overhead", (BUCKETED,), (Run("step bucket_overhead", flags=BUCKET_LINK),)),
     Drawing("plots.scaling", AVERAGING, (Run("cluster scaling"),)),
     *(
         Drawing(module, (*shown, *SHARDED), (run,), SHARDED)
@@ -137,11 +141,11 @@ DRAWINGS = (
         if SHARDED
     ),
     Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
-    Drawing("plots.ddp_suite", (BUCKETED,), (Run("ddp_suite"),)),
+    Drawing("plots.ddp_suite", (BUCKETED,), (Run("step ddp_suite"),)),
     Drawing("plots.ddp_suite", (BUCKETED,), SUITE_AB),
     Drawing("plots.train_cifar100", (BUCKETED, BATCH_NORM), (Run("train_cifar100"),)),
     Drawing("plots.sync_batch_norm", (BATCH_NORM,), (Run("sync_batch_norm"),)),
-    Drawing("plots.ring_all_reduce", (RING,), (Run("ring_all_reduce"),)),
-    Drawing("plots.collectives", (RING,), (Run("collectives"),)),
-    Drawing("plots.all_reduce_algorithms", (RING,), (Run("all_reduce_algorithms"),)),
+    Drawing("plots.ring_all_reduce", (RING,), (Run("all_reduce ring_all_reduce"),)),
+    Drawing("plots.collectives", (RING,), (Run("all_reduce collectives"),)),
+    Drawing("plots.all_reduce_algorithms", (RING,), (Run("all_reduce all_reduce_algorithms"),)),
 )

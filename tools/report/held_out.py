@@ -66,7 +66,9 @@ def write_constants(file: Path, program: str, constants: Constants) -> None:
 
 
 def run(program: str, flags: Iterable[str], output: Path) -> None:
-    command = [str(BUILD_DIR / "bin" / program), *flags, "--output", str(output)]
+    """A program, or one of its experiments: "step ddp_suite"."""
+    name, *experiment = program.split()
+    command = [str(BUILD_DIR / "bin" / name), *experiment, *flags, "--output", str(output)]
     try:
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -88,7 +90,7 @@ def trained(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[float]:
              *machine.speeds(), "--shape", SHAPES.get(shape, shape), "--gpus", str(gpus), "--batch-sizes",
              in_order(rows["batch"]), "--sequence-lengths", in_order(rows["seq"]), "--bucket-mb",
              in_order(filter(None, rows["bucket_mb"])) or "1000"]  # fmt: skip
-    run(PROGRAM, flags, output)
+    run(f"step {PROGRAM}", flags, output)
     result = load(output, PROGRAM)
     times = training_times.times(result).set_index(training_times.WAY)
     besides, predicted = result.attrs["parameters"]["besides_s"], []
@@ -125,7 +127,7 @@ def suite(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[float]:
         own = calibrated(SUITE)
         write_constants(candidate, SUITE, own | {name: machine.constants.get(name, own[name]) for name in own})
         flags += ["--calibration", str(candidate), *machine.flags, *machine.speeds()]
-    run(SUITE, flags, output)
+    run(f"step {SUITE}", flags, output)
     result, predicted = load(output, SUITE), []
     for row in rows.itertuples():
         if row.metric == AB:

@@ -1,4 +1,4 @@
-"""Builds one program that measures, or that tries several machines (`make build/bin/step_time`)."""
+"""Builds one program that measures, or that tries several machines (`make build/bin/step`)."""
 
 from __future__ import annotations
 

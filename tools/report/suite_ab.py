@@ -19,7 +19,7 @@ BASELINE, TEST = "25", "1"  # MB, as published; SUITE_AB measures them
 
 
 def report(options: argparse.Namespace, bucket_size: str) -> Path:
-    """The file that ddp_suite has written beside its result."""
+    """The file that step ddp_suite has written beside its result."""
     return SUITE_AB[0].result(options.impl, options.preset).with_suffix(f".{bucket_size}MB.json")
 
 
