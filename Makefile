@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST FILE IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS
+VARIABLES := STAGE TEST FILE FIGURE IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -37,7 +37,7 @@ report:  ## open the page of the last run, with pictures of what failed
 	@$(PYTHON3) -m tools.grading.page.report_page
 hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
 	@$(PYTHON3) -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
-figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
+figures:  ## the deliverable figures from your code   [STAGE=02] [FIGURE=step_time] [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
 build/bin/%: always
 	@$(SETUP) tools.report.program $*

@@ -6,7 +6,6 @@ Reads result files of the benchmark timeline, and the Chrome trace that each of 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
-from figures.lib.result_files import ResultError, left_out, link, load, name_of
+from figures.lib.result_files import left_out, link, load, name_of
+from figures.lib.traces import COMMUNICATION, MOMENT, load_trace
 
 PROGRAM = "timeline"
 VARIANTS = ("naive", "flat", "overlapped", "bucketed", "Reducer")  # unless the result names others
-COMPUTE, COMMUNICATION, MOMENT = "compute", "communication", "moment"  # kinds of events
 
 FORWARD, BACKWARD, LAUNCH = style.SKY, style.BLUE, style.VERMILION
 # Of operations, by how their names begin.
@@ -43,27 +42,6 @@ TALLEST = 9.2  # of a figure on its page
 CHARACTER = 0.0415  # width of a character on a box
 NARROW = 0.03  # width of a box too narrow for an edge
 MIB = 1 << 20
-
-
-def load_trace(file: Path) -> pd.DataFrame:
-    """A row for each event: group, rank, kind (one of the three above), name, begin and end in milliseconds; of
-    communication also when it was launched, and its bytes."""
-    try:
-        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-        names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-        rows = [trace_row(event, names[event["pid"]]) for event in events if event["ph"] in ("i", "X")]
-    except (OSError, KeyError, TypeError, ValueError) as error:  # of JSON, too
-        raise ResultError(f"{file}: is no trace ({error!r}); delete it and its result, and run it again") from None
-    return pd.DataFrame(rows).sort_values(["begin", "end"], ascending=[True, False], kind="stable")
-
-
-def trace_row(event: dict[str, Any], process: str) -> dict[str, Any]:
-    group, _, rank = process.rpartition("rank ")
-    kind = MOMENT if event["ph"] == "i" else COMMUNICATION if event["cat"] == COMMUNICATION else COMPUTE
-    begin, arguments = event["ts"] / 1e3, event.get("args", {})
-    times = {"begin": begin, "end": begin + event.get("dur", 0) / 1e3, "launched": arguments.get("launched", 0) / 1e3}
-    whose = {"group": group.removesuffix(", "), "rank": int(rank), "kind": kind, "name": event["name"]}
-    return {**whose, **times, "bytes": arguments.get("bytes", 0)}
 
 
 def variants_of(result: pd.DataFrame) -> tuple[str, ...]:

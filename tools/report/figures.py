@@ -225,7 +225,15 @@ def print_summary(summary: Summary, seconds: float) -> None:
 def draw_as_asked() -> int:
     start = time.monotonic()
     options = parse_arguments("make figures", __doc__)
-    wanted = [drawing for drawing in DRAWINGS if drawing.is_asked_for_by(options.stages)]
+    figure = os.environ.get("FIGURE", "")
+    known = sorted({drawing.module.removeprefix("plots.") for drawing in DRAWINGS})
+    if figure:
+        stages.choose("FIGURE", figure, known)
+    wanted = [
+        drawing
+        for drawing in DRAWINGS
+        if drawing.is_asked_for_by(options.stages) and figure in ("", drawing.module.removeprefix("plots."))
+    ]
     summary = measure_and_draw(options, wanted, "make figures")
     print_summary(summary, time.monotonic() - start)
     return 1 if summary.failed else 0
