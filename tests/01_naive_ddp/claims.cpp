@@ -29,7 +29,7 @@ using Payloads = std::vector<Payload>;
 
 Payloads reduced_in(const TrainingStep& step) {
   Payloads payloads;
-  for (const Seen* launch : step.launches) {
+  for (const Seen* launch : step.launches()) {
     if (launch->place.phase == Phase::kFinish && is_all_reduce(*launch) && launch->elements > 0) {
       payloads.push_back({launch->elements, launch->dtype});
     }
@@ -38,19 +38,16 @@ Payloads reduced_in(const TrainingStep& step) {
 }
 
 // "4 float32, 12 float64".
-std::string listed(const Payloads& payloads) {
-  constexpr std::size_t kShown = 12;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(payloads.size(), kShown); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(payloads[i].elements) + " " +
-            dtype_name(payloads[i].dtype);
-  }
-  return (text.empty() ? "none" : text) + (payloads.size() > kShown ? ", ..." : "");
+std::string in_words(const Payloads& payloads) {
+  return payloads.empty()
+             ? "none"
+             : enumerated(
+                   payloads, [](const Payload& each) { return to_string(each); }, 12, ", ...");
 }
 
 // The first launch that is none of the `due` all-reduces of finish(); null if there is none.
 const Seen* too_many(const TrainingStep& step, Payloads due) {
-  for (const Seen* launch : step.launches) {
+  for (const Seen* launch : step.launches()) {
     const bool reduces = launch->place.phase == Phase::kFinish && is_all_reduce(*launch);
     const bool is_due = take(due, {launch->elements, launch->dtype});
     if (launch->bytes > 0 && !(reduces && is_due)) {
@@ -67,7 +64,7 @@ Finding each_step_makes(const Evidence& evidence,
   return first_on_ranks(
       evidence,
       [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) -> Finding {
-        const bool others = std::ranges::any_of(step.launches, [](const Seen* launch) {
+        const bool others = std::ranges::any_of(step.launches(), [](const Seen* launch) {
           return !is_all_reduce(*launch) && launch->bytes > 0;
         });
         Payloads found = reduced_in(step);
@@ -76,26 +73,25 @@ Finding each_step_makes(const Evidence& evidence,
         std::ranges::sort(found);
         std::ranges::sort(expected);
         const bool alone = ranks == 1 && found.empty();
-        if (!step.ended || alone || (!others && found == expected)) {
+        if (!has_ended(step) || alone || (!others && found == expected)) {
           return "";
         }
         const Seen* const extra = too_many(step, expected);
-        return Finding("finish() is to make " + what + " (" + listed(expected) +
+        return Finding("finish() is to make " + what + " (" + in_words(expected) +
                        "), and nothing else; it launched:" +
-                       list_of(step.launches,
+                       list_of(step.launches(),
                                [](const Seen& launch) {
-                                 return ", " + std::to_string(launch.elements) + " " +
-                                        dtype_name(launch.dtype);
+                                 return ", " + to_string({launch.elements, launch.dtype});
                                }))
-            .at(extra != nullptr || step.launches.empty() ? extra : step.launches.back(),
+            .at(extra != nullptr || step.launches().empty() ? extra : step.launches().back(),
                 extra != nullptr ? "extra operation" : "missing operation");
       });
 }
 
 Payloads payloads_of(const TrainingOfRank& training) {
   Payloads payloads;
-  for (const std::int64_t index : training.trainable) {
-    if (const auto found = training.parameter.find(index); found != training.parameter.end()) {
+  for (const std::int64_t index : trainable(training)) {
+    if (const auto found = training[kParameter].find(index); found != training[kParameter].end()) {
       payloads.push_back({found->second.numel(), found->second.scalar_type()});
     }
   }
@@ -107,9 +103,9 @@ Finding order_is_fixed(const Evidence& evidence) {
       evidence,
       [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) -> std::string {
         const TrainingStep& first = training.steps.begin()->second;
-        return step.ended && first.ended && reduced_in(step) != reduced_in(first)
-                   ? "finish() launched" + list_of(step.launches) +
-                         "\n  and in the first step, in another order," + list_of(first.launches)
+        return has_ended(step) && has_ended(first) && reduced_in(step) != reduced_in(first)
+                   ? "finish() launched" + list_of(step.launches()) +
+                         "\n  and in the first step, in another order," + list_of(first.launches())
                    : "";
       });
 }

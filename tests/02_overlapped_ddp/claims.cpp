@@ -28,20 +28,20 @@ std::string moment(const Seen& launch) {
                                       std::to_string(launch.place.ready) + " was the latest";
 }
 
-std::string story(const std::vector<const Seen*>& launches) {
+std::string story(const Events& launches) {
   return list_of(launches, [](const Seen& launch) { return " was launched " + moment(launch); });
 }
 
 Finding wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
-  for (const Seen* ready : step.ready) {
+  for (const Seen* ready : ready_in(step)) {
     if (!in_backward(*ready)) {
       continue;
     }
-    std::vector<const Seen*> own;
-    std::ranges::copy_if(step.launches, std::back_inserter(own), [&](const Seen* launch) {
-      return in_backward(*launch) && launch->place.ready == ready->index;
+    Events own = step.launches();
+    std::erase_if(own, [&](const Seen* launch) {
+      return !in_backward(*launch) || launch->place.ready != ready->index;
     });
-    const at::Tensor& parameter = training.parameter.at(ready->index);
+    const at::Tensor& parameter = training[kParameter].at(ready->index);
     if (own.empty() && parameter.numel() == 0) {
       continue;
     }
@@ -50,13 +50,14 @@ Finding wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
                      std::to_string(parameter.nbytes()) +
                      " bytes) was accumulated and before backward went on, exactly its all-reduce "
                      "is to be launched; it launched" +
-                     list_of(own) + "\n  in this step:" + story(step.launches))
+                     list_of(own) + "\n  in this step:" + story(step.launches()))
           .at(own.empty() ? ready : own.back(), own.empty()      ? "missing launch"
                                                 : own.size() > 1 ? "extra operation"
                                                                  : "");
     }
-    const bool last = step.goes_on != nullptr && ready->order < step.goes_on->order;
-    if (last && own[0]->order > step.goes_on->order) {
+    const Seen* goes_on = step.last(kGoesOn);
+    const bool last = goes_on != nullptr && ready->order < goes_on->order;
+    if (last && own[0]->order > goes_on->order) {
       return Finding(describe_operation(*own[0]) +
                      " was launched when backward had already gone on, and not in the hook of its "
                      "gradient")
@@ -69,10 +70,10 @@ Finding wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
 // The layers whose gradients backward computed inside NoSync only.
 std::set<std::int64_t> owed_in(const TrainingStep& step) {
   std::set<std::int64_t> layers;
-  for (const Seen* ready : step.ready) {
+  for (const Seen* ready : ready_in(step)) {
     layers.insert(ready->index);
   }
-  for (const Seen* ready : step.ready) {
+  for (const Seen* ready : ready_in(step)) {
     if (!ready->place.no_sync) {
       layers.erase(ready->index);
     }
@@ -87,8 +88,8 @@ Elements in_order_of(const std::vector<std::int64_t>& listed, std::set<std::int6
                      const TrainingOfRank& training) {
   Elements elements;
   for (const std::int64_t layer : listed) {
-    if (layers.erase(layer) > 0 && training.parameter.at(layer).numel() > 0) {
-      elements.push_back(training.parameter.at(layer).numel());
+    if (layers.erase(layer) > 0 && training[kParameter].at(layer).numel() > 0) {
+      elements.push_back(training[kParameter].at(layer).numel());
     }
   }
   return elements;
@@ -114,7 +115,7 @@ Finding each_is_launched_when_ready(const Evidence& evidence) {
       evidence,
       [](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) -> Finding {
         // A backward that failed, or a single rank, which need not communicate.
-        const bool exempt = !step.ended || (ranks == 1 && step.launches.empty());
+        const bool exempt = !has_ended(step) || (ranks == 1 && step.launches().empty());
         return exempt ? "" : wrong_moment(training, step);
       });
 }
@@ -127,22 +128,22 @@ Finding owed_gradients_go_in_order(const Evidence& evidence) {
       [](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) -> Finding {
         const std::set<std::int64_t> layers = owed_in(step);
         Elements launched;  // missing gradients, too, if they are
-        for (const Seen* launch : step.launches) {
+        for (const Seen* launch : step.launches()) {
           if (launch->place.phase == Phase::kFinish) {
             launched.push_back(launch->elements);
           }
         }
         // A tied weight may go at any of its places.
-        std::vector<std::int64_t> listed = training.listed;
-        const Elements by_first = in_order_of(listed, layers, training);
-        std::ranges::reverse(listed);
-        Elements by_last = in_order_of(listed, layers, training);
+        std::vector<std::int64_t> layers_listed = listed(training);
+        const Elements by_first = in_order_of(layers_listed, layers, training);
+        std::ranges::reverse(layers_listed);
+        Elements by_last = in_order_of(layers_listed, layers, training);
         std::ranges::reverse(by_last);
         const bool right = is_within(by_first, launched) || is_within(by_last, launched);
-        return step.ended && ranks > 1 && !right
+        return has_ended(step) && ranks > 1 && !right
                    ? "gradients that backward computed inside NoSync only are launched by "
                      "finish(), once each and in the order of `parameters`; launched was:" +
-                         story(step.launches)
+                         story(step.launches())
                    : "";
       });
 }

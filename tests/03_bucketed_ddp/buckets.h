@@ -6,34 +6,20 @@
 #include <vector>
 
 #include "03_bucketed_ddp/bucketed_ddp.h"
-#include "grader/training_evidence.h"
+#include "grader/buckets.h"
 
 // Which parameters share a bucket; what is launched for which bucket, and when. Each function with
 // evidence returns what is wrong, or nothing.
 
 namespace ddp::testing {
 
-using Plan = std::vector<std::vector<std::size_t>>;
-
-/// A plan as a tensor, in which -1 ends a bucket.
-at::Tensor as_tensor(const Plan& plan);
-Plan as_plan(const at::Tensor& numbers);
+/// What the factory tells beside the plan: the cap.
+constexpr ValueKey kCap{"cap"};
 
 /// Describes the first of the contract's rules that `plan` breaks; empty if it keeps all of them.
 /// The rules leave no choice: only the contract's own plan keeps them all.
 std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& parameters,
                         std::int64_t cap_bytes);
-
-/// A bucket as its members' layers.
-struct Bucket {
-  std::vector<std::int64_t> layers;
-  Payload payload;
-  std::int64_t bytes = 0;
-};
-
-/// The rank's buckets, in plan order.
-std::vector<Bucket> buckets_of(const TrainingOfRank& training);
-std::vector<std::vector<std::int64_t>> layers_by_bucket(const std::vector<Bucket>& buckets);
 
 /// For `unless` of judge(): a plan that is not the contract's, against which no launch can be judged.
 Finding plan_is_wrong(const Evidence& evidence);

@@ -153,29 +153,6 @@ std::string broken_order(const Plan& plan) {
 
 }  // namespace
 
-at::Tensor as_tensor(const Plan& plan) {
-  std::vector<std::int64_t> numbers;
-  for (const auto& bucket : plan) {
-    numbers.insert(numbers.end(), bucket.begin(), bucket.end());
-    numbers.push_back(-1);
-  }
-  return at::tensor(numbers, at::kLong);
-}
-
-Plan as_plan(const at::Tensor& numbers) {
-  Plan plan;
-  std::vector<std::size_t> bucket;
-  for (std::int64_t i = 0; i < numbers.numel(); ++i) {
-    const auto number = numbers[i].item<std::int64_t>();
-    if (number >= 0) {
-      bucket.push_back(number);
-    } else {
-      plan.push_back(std::exchange(bucket, {}));
-    }
-  }
-  return plan;
-}
-
 std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& parameters,
                         std::int64_t cap_bytes) {
   std::string broken = broken_membership(plan, parameters);
@@ -341,7 +318,7 @@ void make_plans(Client& client) {
   std::int64_t index = 0;
   for (const PlanCase& one : all_cases()) {
     const at::AutoGradMode autograd(index % 2 == 0);  // which has no say in it
-    client.value("plan", as_tensor(assign_buckets(make_weights(one.weights), one.cap_bytes)),
+    client.value(kBucketPlan, as_tensor(assign_buckets(make_weights(one.weights), one.cap_bytes)),
                  index++);
   }
 }

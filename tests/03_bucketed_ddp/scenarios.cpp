@@ -18,9 +18,9 @@ Factory bucketed(const BucketedDdpOptions& options) {
   return [options](Client& client, const std::vector<at::Tensor>& parameters,
                    const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group) {
     if (client.place().phase == Phase::kConstruction) {
-      client.value("plan", as_tensor(assign_buckets(parameters, options.cap_bytes)));
-      client.value("cap", at::scalar_tensor(options.cap_bytes, at::kLong));
-      client.value(options.overlap ? "overlap" : "no overlap", at::Tensor());
+      client.value(kBucketPlan, as_tensor(assign_buckets(parameters, options.cap_bytes)));
+      client.value(kCap, at::scalar_tensor(options.cap_bytes, at::kLong));
+      client.value(options.overlap ? kWithOverlap : kWithoutOverlap, at::Tensor());
     }
     static BucketedDdpOptions given;  // which the caller uses for something else afterwards
     given = options;

@@ -21,11 +21,11 @@ namespace {
 
 // Bucket b ends at f_b = max(its launch on the last rank, f_(b-1)) + its cost.
 Chain chain_of(const std::vector<TrainingOfRank>& ranks, int step, const NetworkModel& network) {
-  const std::vector<Bucket> buckets = buckets_of(ranks[0]);
+  const Buckets buckets = buckets_of(ranks[0]);
   Chain chain(network, ranks.size());
-  const auto launched = chain.launch_in_backward(ranks, step, layers_by_bucket(buckets));
+  const auto launched = chain.launch_in_backward(ranks, step, layers_of(buckets));
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    chain.carry(c10d::OpType::ALLREDUCE, buckets[b].bytes, launched[b]);
+    chain.carry(c10d::OpType::ALLREDUCE, buckets[b].bytes(), launched[b]);
   }
   chain.wait(chain.network_is_free());
   return chain;
@@ -38,7 +38,7 @@ Chain blocking_chain_of(const std::vector<TrainingOfRank>& ranks, int step,
   Chain chain(network, ranks.size());
   chain.launch_in_backward(ranks, step, {});
   for (const Bucket& bucket : buckets_of(ranks[0])) {
-    const std::int64_t ends = chain.run(c10d::OpType::ALLREDUCE, bucket.bytes);
+    const std::int64_t ends = chain.run(c10d::OpType::ALLREDUCE, bucket.bytes());
     chain.wait(by_futures ? 0 : ends);
   }
   chain.wait(chain.network_is_free());
@@ -49,30 +49,19 @@ Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const auto& ranks = trainings_in(evidence).at(0);
   const ComputeCost cost = layer_times(ranks[0]);
   const VirtualTime time(evidence, network, cost);
-  const bool overlap = ranks[0].others.contains("overlap");
-  Finding found;
-  for (const auto& [number, step] : ranks[0].steps) {
-    if (!step.ended) {
-      continue;
-    }
-    Chain chain = overlap ? chain_of(ranks, number, network)
-                          : blocking_chain_of(ranks, number, network, false);
-    const std::int64_t took = time.step_ns(number);
-    if (Chain futures = blocking_chain_of(ranks, number, network, true);
-        !overlap && took == futures.now()) {
-      chain = std::move(futures);
-    }
-    if (took != chain.now()) {
-      found = off_the_chain(
-          number, took, chain.now(), "launches",
-          "a launch that is late, a wait within backward, or another operation, such as a barrier");
-    }
-    found = with_times(std::move(found), number, chain.now(), chain, cost);
-    if (!found.empty()) {
-      break;
-    }
-  }
-  return found;
+  return wrong_times(
+      time, cost, ended_steps(ranks[0]),
+      [&](int step) {
+        return ranks[0].has(kWithOverlap)
+                   ? std::vector{chain_of(ranks, step, network)}
+                   : std::vector{blocking_chain_of(ranks, step, network, /*by_futures=*/false),
+                                 blocking_chain_of(ranks, step, network, /*by_futures=*/true)};
+      },
+      [](int step, std::int64_t took, const Chain& chain) {
+        return off_the_chain(step, took, chain.now(), "launches",
+                             "a launch that is late, a wait within backward, or another operation, "
+                             "such as a barrier");
+      });
 }
 
 Finding steps_take_the_chain(const Evidence& evidence) {

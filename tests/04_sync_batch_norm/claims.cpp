@@ -30,25 +30,24 @@ bool is_libtorchs_backward(const std::string& name) {
 }
 
 Finding backward_is_its_own(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    for (const std::string& fact : use.facts) {
-      if (fact.starts_with("called: ") && is_libtorchs_backward(fact)) {
-        return describe(batch, use) + ": " + shown(fact.substr(8)) +
-               " was called: the sums and the formula of backward should be your own";
-      }
-    }
-  }
-  return "";
+  return first_in(batch, [&](const UseOnRank& use) {
+    return first_in(use.facts(), [&](const auto& fact) {
+      const auto name = rest_of(fact.first, "called: ");
+      return name && is_libtorchs_backward(*name)
+                 ? describe(batch, use) + ": " + shown(*name) +
+                       " was called: the sums and the formula of backward should be your own"
+                 : "";
+    });
+  });
 }
 
 Finding modules_have_the_names(const Evidence& evidence) {
   return first_event(evidence, EventKind::kThrew, [](const Seen& said, int rank) -> Finding {
-    const std::string_view call = said.text;
-    if (!call.starts_with("state: ") || call.substr(7) == said.detail) {
-      return "";
-    }
-    return "rank " + std::to_string(rank) + ": a module's parameters and buffers are \"" +
-           shown(said.detail) + "\", expected \"" + std::string(call.substr(7)) + "\"";
+    const auto state = rest_of(said.text, "state: ");
+    return !state || *state == said.detail
+               ? ""
+               : on(rank) + ": a module's parameters and buffers are \"" + shown(said.detail) +
+                     "\", expected \"" + *state + "\"";
   });
 }
 
@@ -56,57 +55,56 @@ Finding modules_have_the_names(const Evidence& evidence) {
 
 // The running statistics are as they were before calls that must throw.
 Finding errors_change_nothing(const Evidence& evidence) {
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+  return first_rank(evidence, [](const SeenList& said) -> Finding {
     std::map<std::string, at::Tensor> before;
     std::string call;
-    for (const Seen& seen : evidence.of[rank]) {
+    for (const Seen& seen : said) {
+      const auto moved = rest_of(seen.text, "moved: running");
       if (seen.kind == EventKind::kThrew) {
-        call = seen.text.starts_with(kMustFail) ? seen.text.substr(kMustFail.size()) : seen.text;
-      } else if (seen.kind == EventKind::kFact && seen.text.starts_with("moved: running") &&
-                 !call.empty()) {
-        return "rank " + std::to_string(rank) + ": after " + call + ", which is an error, the " +
-               std::string(seen.text.substr(7)) + " is another tensor than before";
+        call = rest_of(seen.text, kMustFail).value_or(seen.text);
+      } else if (seen.kind == EventKind::kFact && moved && !call.empty()) {
+        return "after " + call + ", which is an error, the running" + *moved +
+               " is another tensor than before";
       } else if (seen.kind != EventKind::kValue || !seen.text.starts_with("running")) {
         continue;
       } else if (seen.index == kBefore) {
         before[seen.text] = seen.value;
         call.clear();
       } else if (!call.empty()) {
-        const Subject subject{"rank " + std::to_string(rank) + ": after " + call +
-                              ", which is an error, the " + seen.text};
+        const Subject subject{"after " + call + ", which is an error, the " + seen.text};
         if (const auto same = is_bitwise_equal(subject, seen.value, before[seen.text]); !same) {
           return same.message();
         }
       }
     }
-  }
-  return "";
+    return "";
+  });
 }
 
 // The count travels with the only collective, and the error needs no other.
 Finding an_error_takes_one_collective(const Evidence& evidence) {
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+  return first_rank(evidence, [](const SeenList& said) -> Finding {
     bool known = false;  // the count
     const Seen* later = nullptr;
-    for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kFact && seen.text == "attempt") {
+    for (const Seen& seen : said) {
+      if (seen.kind == EventKind::kFact && seen.text == kAttempt.name) {
         known = false;
         later = nullptr;
       } else if (seen.kind == EventKind::kLaunch) {
         later = known ? &seen : nullptr;
         known = known || seen.bytes > 0;
       } else if (seen.kind == EventKind::kThrew && later != nullptr) {
-        return "rank " + std::to_string(rank) + ": " + seen.text + " communicated " +
-               describe_operation(*later) + " before it threw, when the count was known";
+        return seen.text + " communicated " + describe_operation(*later) +
+               " before it threw, when the count was known";
       }
     }
-  }
-  return "";
+    return "";
+  });
 }
 
 Finding too_few_values_are_refused(const Evidence& evidence) {
   return first_event(evidence, EventKind::kThrew, [](const Seen& threw, int rank) -> Finding {
-    const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
+    const std::string what = on(rank) + ": " + threw.text;
     const std::string_view exception = threw.detail;
     if (exception.empty()) {
       return what + " should be an error on every rank; nothing was thrown";

@@ -1,41 +1,33 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "ddp/referee/evidence.h"
+#include "grader/evidence_view.h"
 #include "scenarios.h"
 
-// The evidence of uses, sorted; what it should have been; and what must be true of it.
+// The evidence of uses; what it should have been; and what must be true of it.
 
 namespace ddp::testing {
 
 /// One use on a rank.
-struct UseOnRank {
-  void add(const Seen& seen);
+struct UseOnRank : RankSaid {
+  UseOnRank(RankSaid said, int index);
 
-  int rank = 0;
-  int number = 0;
-  int group = 0;
-  std::string note;
+  int index = 0;  // among those of a scenario
   bool training = false, of_module = false;
   double momentum = 0;  // NaN for the cumulative average
   double eps = 0;
   bool wants_input = false;
   int backwards = 0;
-  std::map<std::string, std::map<std::int64_t, at::Tensor>> tensors;  // by name and moment
-  std::set<std::string> facts;                                        // those without a number
-  std::vector<const Seen*> forward, backward;                         // launches
+  std::string note;
+  Events forward, backward;  // launches
 
   /// Undefined if it was not handed in.
   at::Tensor at(const std::string& name, Moment moment) const;
   /// In float64.
   at::Tensor wide(const std::string& name, Moment moment = kBefore) const;
-  /// Forward has returned.
-  bool counts() const { return at("output", kAfterForward).defined(); }
 };
 
 /// One use on all ranks of its group, in the group's order; one rank's alone in evaluation.

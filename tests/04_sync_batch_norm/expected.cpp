@@ -315,7 +315,7 @@ std::string tolerance_in_words(const UseOnRank& use) {
 
 Expected expected(const Batch& batch, const UseOnRank& use, const std::string& name) {
   const bool is_gradient = name.starts_with("gradient");
-  if (is_gradient ? use.tensors.count(name) == 0 : !use.at(name, kAfterForward).defined()) {
+  if (is_gradient ? use[ValueKey{name}].empty() : !use.at(name, kAfterForward).defined()) {
     return {};
   }
   if (name == "num_batches_tracked") {
@@ -338,27 +338,23 @@ Expected expected(const Batch& batch, const UseOnRank& use, const std::string& n
 }
 
 Finding wrong_values(const Batch& batch, const std::vector<std::string>& names) {
-  for (const UseOnRank& use : batch) {
-    for (const std::string& name : names) {
+  return first_in(batch, [&](const UseOnRank& use) {
+    return first_in(names, [&](const std::string& name) {
       const auto [value, tolerance] = expected(batch, use, name);
-      if (!value.defined()) {
-        continue;
-      }
       const bool is_gradient = name.starts_with("gradient");
       const at::Tensor actual = use.at(name, is_gradient ? kAfterBackward : kAfterForward);
-      if (is_gradient && !actual.defined() && value.eq(0).all().item<bool>()) {
-        continue;  // undefined means zero to autograd
+      if (!value.defined() ||
+          (is_gradient && !actual.defined() && value.eq(0).all().item<bool>())) {
+        return Finding();  // undefined means zero to autograd
       }
       const Subject subject{describe(batch, use) + ": the " + name, static_cast<int>(batch.size())};
-      const auto result = is_close(subject, actual, value, tolerance);
-      if (!result) {
-        Finding finding = result.difference();
-        finding.text += diagnosis(batch, use, name, actual, value) + tolerance_in_words(use);
-        return finding;
-      }
-    }
-  }
-  return "";
+      Finding finding = is_close(subject, actual, value, tolerance).difference();
+      finding.text += finding.empty()
+                          ? ""
+                          : diagnosis(batch, use, name, actual, value) + tolerance_in_words(use);
+      return finding;
+    });
+  });
 }
 
 }  // namespace ddp::testing

@@ -5,6 +5,7 @@
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
 #include "grader/calls.h"
+#include "grader/evidence_view.h"
 #include "grader/settings.h"
 #include "scenarios.h"
 
@@ -155,23 +156,21 @@ std::string as_tensors(std::int64_t bytes, std::int64_t input_bytes) {
 // All cases at once: whoever sees one at a time mends one at a time.
 Finding little_is_kept(const Evidence& evidence) {
   constexpr std::int64_t kFewNumbers = 65'536;  // and autograd's nodes
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+  return first_rank(evidence, [](const SeenList& said) -> Finding {
     std::string cases;
-    for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kFact && seen.text.starts_with("kept: ") &&
-          seen.number > seen.index + kFewNumbers) {
-        cases += "\n  " + std::string(seen.text.substr(6)) + ": " + std::to_string(seen.number) +
-                 " bytes" + as_tensors(seen.number, seen.index);
+    for (const Seen& seen : said) {
+      const auto what = rest_of(seen.text, "kept: ");
+      if (seen.kind == EventKind::kFact && what && seen.number > seen.index + kFewNumbers) {
+        cases += "\n  " + *what + ": " + std::to_string(seen.number) + " bytes" +
+                 as_tensors(seen.number, seen.index);
       }
     }
-    if (!cases.empty()) {
-      return "rank " + std::to_string(rank) +
-             ": more is kept than the input, as it came, and a few numbers for each channel (or "
-             "than nothing, without a graph and when backward has ended):" +
-             cases + "\n  What backward needs in another dtype or layout it can make anew.";
-    }
-  }
-  return "";
+    return cases.empty()
+               ? ""
+               : "more is kept than the input, as it came, and a few numbers for each channel (or "
+                 "than nothing, without a graph and when backward has ended):" +
+                     cases + "\n  What backward needs in another dtype or layout it can make anew.";
+  });
 }
 
 std::vector<Scenario> memory() {

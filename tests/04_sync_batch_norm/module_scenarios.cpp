@@ -106,7 +106,7 @@ void statistics_are_loaded(Uses& uses) {
   Use& second = *uses.add({.mode = evaluating(), .note = "statistics loaded between evaluations"});
   first.tensors.running_mean.variable_data().add_(3);
   first.tensors.running_var.variable_data().mul_(2);
-  uses.client().fact("the caller changes the running statistics", 1);
+  uses.client().fact(kCallerChanges, 1);
   second.replace_tensors(first.tensors);
   second.run();
 }
@@ -120,7 +120,7 @@ void statistics_change(Uses& uses) {
     use.forward();
     use.tensors.running_mean.add_(3);
     use.tensors.running_var.mul_(2);
-    uses.client().fact("the caller changes the running statistics", 1);
+    uses.client().fact(kCallerChanges, 1);
     try {
       use.backward();
     } catch (const c10::Error& error) {

@@ -24,7 +24,7 @@ Finding changed(const Batch& batch, const UseOnRank& use, const std::string& nam
   at::Tensor before = use.at(name, comes_later ? kAfterForward : kBefore);
   for (const Moment moment : {kAfterForward, kAfterBackward, kAtEnd}) {
     const bool skip = is_state && (moment == kAtEnd || (use.training && moment == kAfterForward) ||
-                                   use.facts.contains("the caller changes the running statistics"));
+                                   use.last(kCallerChanges) != nullptr);
     const at::Tensor now = use.at(name, moment);
     if (!skip && now.defined() && before.defined()) {
       const char* const when[] = {"", "forward", "backward", "later uses"};
@@ -47,13 +47,12 @@ std::int64_t numbers_in(const Seen& launch) {
 }
 
 // Operations that carry data; the price of others is another claim's business.
-std::vector<const Seen*> with_data(std::vector<const Seen*> launches) {
+Events with_data(Events launches) {
   std::erase_if(launches, [](const Seen* launch) { return launch->bytes == 0; });
   return launches;
 }
 
-Finding wrong_launches(const std::vector<const Seen*>& launches, int due, std::int64_t most,
-                       std::size_t ranks) {
+Finding wrong_launches(const Events& launches, int due, std::int64_t most, std::size_t ranks) {
   const auto sent = with_data(launches);
   const bool alone = ranks == 1 && sent.empty();
   if (due == 0 && !sent.empty()) {
@@ -128,13 +127,12 @@ Predicate all_right() { return all_of({right(kTraining), right(kEvaluation)}); }
 
 // What does nothing communicates nothing, changes nothing and calls no one.
 Finding something_is_normalized(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
+  return first_in(batch, [&](const UseOnRank& use) {
     const at::Tensor input = use.at("input", kBefore);
-    if (input.numel() > 0 && is_bitwise_equal({}, use.at("output", kAfterForward), input)) {
-      return describe(batch, use) + ": the output is the input";
-    }
-  }
-  return "";
+    return input.numel() > 0 && is_bitwise_equal({}, use.at("output", kAfterForward), input)
+               ? describe(batch, use) + ": the output is the input"
+               : "";
+  });
 }
 
 Finding something_is_communicated(const Evidence& evidence) {
@@ -145,69 +143,60 @@ Finding something_is_communicated(const Evidence& evidence) {
 
 // Running statistics and counter are changed by forward in training, in place; nothing else is.
 Finding nothing_else_changes(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    for (const auto& [name, moments] : use.tensors) {
-      if (Finding text = changed(batch, use, name); !text.empty()) {
-        return text;
-      }
-    }
-    for (const std::string& fact : use.facts) {
-      if (fact.starts_with("moved: ")) {
-        return describe(batch, use) + ": " + fact.substr(7) +
+  return first_in(batch, [&](const UseOnRank& use) {
+    Finding found = first_in(use.tensors(), [&](const auto& moments) {
+      return changed(batch, use, std::string(moments.first));
+    });
+    return !found.empty() ? found : first_in(use.facts(), [&](const auto& fact) -> Finding {
+      const std::string where = describe(batch, use) + ": ";
+      if (const auto what = rest_of(fact.first, "moved: ")) {
+        return where + *what +
                " has been replaced by another tensor, or moved to another storage: write the new "
                "values into the old one";
       }
-      if (fact.starts_with("unasked: ")) {
-        return describe(batch, use) + ": there is now a " + fact.substr(9) +
-               ", which requires none: leave it alone";
-      }
-    }
-  }
-  return "";
+      const auto what = rest_of(fact.first, "unasked: ");
+      return what ? where + "there is now a " + *what + ", which requires none: leave it alone"
+                  : "";
+    });
+  });
 }
 
 // Sums in a different order on each rank would not have the same bits.
 Finding same_on_all_ranks(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    for (const std::string& name : {"running_mean", "running_var"}) {
-      const Subject subject{describe(batch, use) + ": the " + name + ", compared with rank " +
-                            std::to_string(batch[0].rank) + "'s,"};
+  return first_in(batch, [&](const UseOnRank& use) {
+    return first_in(std::vector<std::string>{"running_mean", "running_var"}, [&](const auto& name) {
+      const Subject subject{describe(batch, use) + ": the " + name + ", compared with " +
+                            on(batch[0].rank) + "'s,"};
       const at::Tensor first = batch[0].at(name, kAfterForward);
-      if (const auto same = is_bitwise_equal(subject, use.at(name, kAfterForward), first); !same) {
-        return same.difference();
-      }
-    }
-  }
-  return "";
+      return said(is_bitwise_equal(subject, use.at(name, kAfterForward), first));
+    });
+  });
 }
 
 Finding one_collective_each_way(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
+  return first_in(batch, [&](const UseOnRank& use) -> Finding {
     const std::int64_t channels = use.at("input", kBefore).size(1);
-    auto text = wrong_launches(use.forward, 1, 2 * channels + 1, batch.size());
+    Finding text = wrong_launches(use.forward, 1, 2 * channels + 1, batch.size());
     if (!text.empty()) {
-      return describe(batch, use) + ": forward" + text;
+      return describe(batch, use) + ": forward" + std::move(text);
     }
     text = wrong_launches(use.backward, use.wants_input ? use.backwards : 0, 2 * channels,
                           batch.size());
-    if (!text.empty()) {
-      return describe(batch, use) + ": backward" +
-             (use.wants_input ? "" : ", where the input requires no gradient,") + text;
-    }
-  }
-  return "";
+    return text.empty() ? text
+                        : describe(batch, use) + ": backward" +
+                              (use.wants_input ? "" : ", where the input requires no gradient,") +
+                              std::move(text);
+  });
 }
 
 Finding evaluation_is_silent(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    for (const auto* launches : {&use.forward, &use.backward}) {
-      if (!launches->empty()) {
-        return Finding(describe(batch, use) + " communicated:" + list_of(*launches))
-            .at(launches->front(), "extra operation");
-      }
-    }
-  }
-  return "";
+  return first_in(batch, [&](const UseOnRank& use) {
+    return first_in(std::vector{use.forward, use.backward}, [&](const Events& launches) {
+      return launches.empty() ? Finding()
+                              : Finding(describe(batch, use) + " communicated:" + list_of(launches))
+                                    .at(launches.front(), "extra operation");
+    });
+  });
 }
 
 Finding evaluation_communicates(const Evidence& evidence) {

@@ -9,6 +9,7 @@
 #include "04_sync_batch_norm/sync_batch_norm.h"
 #include "ddp/batch_norm.h"
 #include "ddp/referee/client.h"
+#include "grader/evidence_view.h"
 #include "grader/scenario.h"
 
 // What ranks do in this stage, and what that is made of: uses of batch normalization, which hand in what
@@ -57,6 +58,9 @@ struct UseOptions {
   /// What is special about it, for messages.
   std::string note = {};
 };
+
+/// A fact of the uses whose running statistics somebody else changes, as they may.
+constexpr FactKey kCallerChanges{"the caller changes the running statistics"};
 
 /// When a tensor is handed in.
 enum Moment : std::int64_t { kBefore, kAfterForward, kAfterBackward, kAtEnd };

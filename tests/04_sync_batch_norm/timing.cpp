@@ -2,6 +2,7 @@
 
 #include "claims.h"
 #include "ddp/virtual_time/virtual_time.h"
+#include "grader/chain.h"
 #include "grader/grading.h"
 #include "grader/training_evidence.h"
 #include "scenarios.h"
@@ -25,13 +26,9 @@ std::int64_t compute_ns(const Seen& seen, int rank) {
 
 // A wait by future moves no clock: then no exact time is known.
 bool all_waited(const Evidence& evidence, const UseOnRank& use) {
-  const auto& said = evidence.of[use.rank];
-  const auto waited = [&](const Seen* launch) {
-    return std::ranges::any_of(said, [&](const Seen& seen) {
-      return seen.kind == EventKind::kWait && seen.operation == launch->operation;
-    });
-  };
-  return std::ranges::all_of(use.forward, waited) && std::ranges::all_of(use.backward, waited);
+  return std::ranges::all_of(use.launches(), [&](const Seen* launch) {
+    return first_of(evidence, use.rank, launch->operation, EventKind::kWait) != nullptr;
+  });
 }
 
 // The collectives that carry data synchronize the ranks: the slowest rank's computation, and then
@@ -39,22 +36,16 @@ bool all_waited(const Evidence& evidence, const UseOnRank& use) {
 Finding wrong_time(const Evidence& evidence, const Batch& batch, const NetworkModel& network,
                    std::int64_t took) {
   const UseOnRank& slowest = batch.back();
-  std::int64_t expected =
-      3'000 + 500 * slowest.rank + slowest.backwards * (4'000 + 700 * slowest.rank);
-  std::vector<const Seen*> launches = slowest.forward;
+  Chain chain(network, batch.size());
+  // Computing first: where it comes between does not change the sum.
+  chain.compute([&](std::size_t) {
+    return 3'000 + 500 * slowest.rank + slowest.backwards * (4'000 + 700 * slowest.rank);
+  });
+  Events launches = slowest.forward;
   launches.insert(launches.end(), slowest.backward.begin(), slowest.backward.end());
-  std::vector<Span> chain;  // computing first: where it comes between does not change the sum
   for (const Seen* launch : launches) {
     if (launch->bytes > 0) {
-      const std::int64_t begin = expected + network.launch_overhead_ns;
-      expected =
-          begin + cost_ns(network, launch->type, launch->bytes, static_cast<int>(batch.size()));
-      chain.push_back({.kind = SpanKind::kCommunication,
-                       .name = operation_name(launch->type),
-                       .begin_ns = begin,
-                       .end_ns = expected,
-                       .launched_ns = begin,
-                       .bytes = launch->bytes});
+      chain.wait(chain.run(launch->type, launch->bytes));
     }
   }
   if (launches.empty()) {
@@ -62,8 +53,8 @@ Finding wrong_time(const Evidence& evidence, const Batch& batch, const NetworkMo
   }
   const bool exact =
       std::ranges::all_of(batch, [&](const UseOnRank& use) { return all_waited(evidence, use); });
-  Finding found;
-  found.times = Finding::Times{batch[0].number, expected, network, compute_ns, chain};
+  const std::int64_t expected = chain.now();
+  Finding found = with_times("", batch[0].index, expected, chain, compute_ns);
   if (took == expected || (took < expected && !exact)) {
     return found;
   }
@@ -88,7 +79,7 @@ Finding time_is_that_of_the_collectives(const Evidence& evidence) {
       if (!batch[0].training) {
         continue;
       }
-      found = wrong_time(evidence, batch, network, time.step_ns(batch[0].number));
+      found = wrong_time(evidence, batch, network, time.step_ns(batch[0].index));
       if (!found.empty()) {
         return found;
       }

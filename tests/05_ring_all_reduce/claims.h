@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -13,11 +12,9 @@
 namespace ddp::testing {
 
 /// One rank's part in a call, or in printing.
-struct CallOfRank {
-  void add(const Seen& seen);
-  bool counts() const { return ended; }
+struct CallOfRank : RankSaid {
+  CallOfRank(RankSaid said, int position);
 
-  int rank = 0;      // in the world
   int position = 0;  // in the group
   GroupIndex group = 0;
   std::string what;  // empty: it prints
@@ -25,16 +22,12 @@ struct CallOfRank {
   ReduceOp op = ReduceOp::kSum;
   Values values = Values::kPlain;
   bool strided = false;
-  /// All that happened between its begin and its end.
-  std::vector<const Seen*> events;
-  std::map<std::string, std::int64_t> facts;
-  std::map<std::string, at::Tensor> value;
-  bool ended = false;
+  Events events;  // between its begin and its end
 
-  const at::Tensor& input() const { return value.at("input"); }
-  const at::Tensor& result() const { return value.at("result"); }
+  const at::Tensor& input() const { return tensor(kInput); }
+  const at::Tensor& result() const { return tensor(kResult); }
   /// Of its events: those of a kind.
-  std::vector<const Seen*> of_kind(EventKind kind) const;
+  Events of_kind(EventKind kind) const;
 };
 
 /// A call on all ranks of its group, in the group's order.

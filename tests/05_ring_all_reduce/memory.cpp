@@ -74,10 +74,9 @@ Finding uses_much_memory(const Evidence& evidence) {
     const auto bytes = static_cast<std::int64_t>(call.ranks[0].input().nbytes());
     const std::int64_t allowed = chunk + (call.strided() ? 2 * bytes : 0);
     const CheckOfRank check = [&](const auto&, const CallOfRank& rank) -> Finding {
-      const auto first = before.emplace(rank.rank, rank.facts.at("heap before")).first;
-      const auto peak = rank.facts.find("heap peak");
-      const std::int64_t used = peak == rank.facts.end() ? 0 : peak->second - first->second;
-      const std::int64_t kept = rank.facts.at("heap after") - first->second;
+      const auto first = before.emplace(rank.rank, rank.number(kHeapBefore).value()).first;
+      const std::int64_t used = rank.number(kHeapPeak).value_or(first->second) - first->second;
+      const std::int64_t kept = rank.number(kHeapAfter).value() - first->second;
       if (kept > chunk_bytes(call)[0] + kConstant) {
         return "after the call " + std::to_string(kept) +
                " bytes of the heap are kept beside the tensor; one chunk of this call, which is " +

@@ -32,13 +32,13 @@ class WatchedBuffer : public std::streambuf {
   }
 
   std::streamsize xsputn(const char* characters, std::streamsize count) override {
-    client_.fact("wrote", count);
+    client_.fact(kWrote, count);
     text_.append(characters, count);
     return count;
   }
 
   int sync() override {
-    client_.fact("flushed", 1);
+    client_.fact(kFlushed, 1);
     return 0;
   }
 
@@ -107,10 +107,10 @@ History history_of(const CallOfRank& rank) {
       const bool sent = seen->type == c10d::OpType::SEND;
       history.messages.push_back(
           {sent, seen->peer, seen->tag, sent ? seen->order : end_of(rank, seen->operation)});
-    } else if (seen->kind == EventKind::kFact && seen->text == "wrote") {
+    } else if (seen->kind == EventKind::kFact && seen->text == kWrote.name) {
       history.began = history.began < 0 ? seen->order : history.began;
       history.flushed = -1;
-    } else if (seen->kind == EventKind::kFact && seen->text == "flushed") {
+    } else if (seen->kind == EventKind::kFact && seen->text == kFlushed.name) {
       history.flushed = history.flushed < 0 ? seen->order : history.flushed;
     }
   }
@@ -181,9 +181,9 @@ Finding wrong_line(const CallOfGroup&, const CallOfRank& rank) {
     }
   }
   const at::Tensor newline = at::full({1}, '\n', at::kByte);
-  const at::Tensor line = at::cat({rank.value.at("message"), newline});
-  const at::Tensor& text = rank.value.at("text");
-  if (rank.facts.at("characters in std::cout") > 0) {
+  const at::Tensor line = at::cat({rank.tensor(kMessage), newline});
+  const at::Tensor& text = rank.tensor(kText);
+  if (rank.number(kElsewhere).value() > 0) {
     return "writes to std::cout, and should write to `out`, which may be another stream; `out` "
            "got " +
            quoted(text);
@@ -224,8 +224,8 @@ void RingCaller::print(const std::string& message, GroupIndex group) {
   if (!is_member(group)) {
     return;
   }
-  client_.fact("prints", group);
-  client_.value("message", as_tensor(message));
+  client_.fact(kGroup, group);
+  client_.value(kMessage, as_tensor(message));
   const ProcessGroupPtr in = this->group(group);
   WatchedBuffer buffer(client_);
   std::ostream out(&buffer);
@@ -237,8 +237,8 @@ void RingCaller::print(const std::string& message, GroupIndex group) {
   const KeptSurroundings kept(client_, "print_in_rank_order()");
   print_in_rank_order(std::string_view(around).substr(1, message.size()), out, in);
   go_to(Phase::kSetup);
-  client_.fact("characters in std::cout", static_cast<std::int64_t>(elsewhere.str().size()));
-  client_.value("text", as_tensor(buffer.text()));
+  client_.fact(kElsewhere, static_cast<std::int64_t>(elsewhere.str().size()));
+  client_.value(kText, as_tensor(buffer.text()));
 }
 
 std::vector<Scenario> printing_scenarios() {
@@ -246,20 +246,15 @@ std::vector<Scenario> printing_scenarios() {
 }
 
 Finding wrong_printing(const Evidence& evidence) {
-  for (const CallOfGroup& call : calls_in(evidence)) {
+  return first_in(calls_in(evidence), [](const CallOfGroup& call) -> Finding {
     if (!call.prints()) {
-      continue;
+      return "";
     }
-    for (const auto& check : {wrong_lines, touched_in_flight, wrong_order}) {
-      if (Finding text = check(call); !text.empty()) {
-        return text;
-      }
-    }
-    if (call.size() == 1 && !call.ranks[0].of_kind(EventKind::kLaunch).empty()) {
-      return "one rank alone should send nothing";
-    }
-  }
-  return "";
+    Finding found = first_in(std::vector{wrong_lines, touched_in_flight, wrong_order},
+                             [&](const auto& check) { return check(call); });
+    const bool talks = call.size() == 1 && !call.ranks[0].of_kind(EventKind::kLaunch).empty();
+    return found.empty() && talks ? "one rank alone should send nothing" : found;
+  });
 }
 
 }  // namespace ddp::testing

@@ -222,23 +222,23 @@ void RingCaller::call(const RingCall& call) {
   const ProcessGroupPtr group = this->group(call.group);
   fill(call, values_of(call, group->getRank(), group->getSize(), /*number=*/step_));
   const at::Tensor seen = placed_.tensor.detach();
-  client_.fact("call: " + describe(call, seen), static_cast<std::int64_t>(call.function),
+  client_.fact(kCall + describe(call, seen), static_cast<std::int64_t>(call.function),
                static_cast<std::int64_t>(call.op));
-  client_.fact("group", call.group);
-  client_.fact("strided", is_strided(call, group->getRank()));
-  client_.fact("values", static_cast<std::int64_t>(call.values));
-  client_.value("input", seen.reshape({-1}));
+  client_.fact(kGroup, call.group);
+  client_.fact(kIsStrided, is_strided(call, group->getRank()));
+  client_.fact(kValues, static_cast<std::int64_t>(call.values));
+  client_.value(kInput, seen.reshape({-1}));
   if (call.view != nullptr && seen.numel() == 0) {
     tell_edge_case(client_, kEmpty);
   }
   const at::AutoGradMode mode(call.autograd != Autograd::kOff);
-  client_.value("kept before", kept(placed_.tensor));
+  client_.value(kKeptBefore, kept(placed_.tensor));
   run_watched(call, group);
-  client_.value("kept after", kept(placed_.tensor));
+  client_.value(kKeptAfter, kept(placed_.tensor));
   const OwnAccess unseen;
-  client_.value("result", seen.reshape({-1}));
+  client_.value(kResult, seen.reshape({-1}));
   placed_.part.fill_(kOutside);
-  client_.fact("written outside", placed_.whole.ne(kOutside).sum().item<std::int64_t>());
+  client_.fact(kWrittenOutside, placed_.whole.ne(kOutside).sum().item<std::int64_t>());
 }
 
 void RingCaller::fill(const RingCall& call, const at::Tensor& values) {
@@ -253,7 +253,7 @@ void RingCaller::run_watched(const RingCall& call, const ProcessGroupPtr& group)
   const at::Tensor& gradient = placed_.tensor.mutable_grad();
   const auto own = static_cast<std::int64_t>(placed_.whole.nbytes() +
                                              (gradient.defined() ? gradient.nbytes() : 0));
-  client_.fact("heap before", heap_bytes() - own);
+  client_.fact(kHeapBefore, heap_bytes() - own);
   go_to(Phase::kCall);
   const KeptSurroundings kept(client_, to_string(call.function));
   if (own < kLarge) {
@@ -261,9 +261,9 @@ void RingCaller::run_watched(const RingCall& call, const ProcessGroupPtr& group)
   } else {
     heap_.begin();
     run(call, placed_.tensor, group);
-    client_.fact("heap peak", heap_.end() - own);
+    client_.fact(kHeapPeak, heap_.end() - own);
   }
-  client_.fact("heap after", heap_bytes() - own);
+  client_.fact(kHeapAfter, heap_bytes() - own);
   go_to(Phase::kSetup);
 }
 

@@ -3,39 +3,23 @@
 #include <utility>
 
 #include "claims.h"
-#include "grader/training_evidence.h"
 
 namespace ddp::testing {
 
 namespace {
 
-void take_fact(const Seen& seen, CallOfRank& call) {
-  const std::string name = seen.text;
-  constexpr std::string_view kCall = "call: ";
-  if (name.starts_with(kCall)) {
-    call.what = name.substr(kCall.size());
-    call.function = static_cast<Function>(seen.number);
-    call.op = static_cast<ReduceOp>(seen.index);
-  } else if (name == "group" || name == "prints") {
-    call.group = static_cast<GroupIndex>(seen.number);
-  } else if (name == "values") {
-    call.values = static_cast<Values>(seen.number);
-  } else if (name == "strided") {
-    call.strided = seen.number != 0;
-  } else {
-    call.facts[name] = seen.number;
-  }
-}
+bool has_ended(const Said& call) { return call.has(kResult) || call.has(kText); }
 
 std::vector<CallOfGroup> sort(const Evidence& evidence) {
   std::vector<CallOfGroup> whole;
-  for (auto& [step, ranks] :
-       parts_of<CallOfRank>(evidence, [](const Seen& seen) { return seen.place.step; })) {
-    if (ranks.size() == members_of(evidence.world, ranks[0].group).size()) {
-      for (std::size_t i = 0; i < ranks.size(); ++i) {
-        ranks[i].position = static_cast<int>(i);
-      }
-      whole.push_back({step, std::move(ranks)});
+  const auto step_of = [](const Seen& seen) { return seen.place.step; };
+  for (auto& [step, ranks] : parts_of(evidence, step_of, has_ended)) {
+    CallOfGroup call{step, {}};
+    for (RankSaid& said : ranks) {
+      call.ranks.emplace_back(std::move(said), call.size());
+    }
+    if (call.ranks.size() == members_of(evidence.world, call.ranks[0].group).size()) {
+      whole.push_back(std::move(call));
     }
   }
   return whole;
@@ -43,20 +27,25 @@ std::vector<CallOfGroup> sort(const Evidence& evidence) {
 
 }  // namespace
 
-void CallOfRank::add(const Seen& seen) {
-  if (seen.place.phase == Phase::kCall) {
-    events.push_back(&seen);
+CallOfRank::CallOfRank(RankSaid said, int position)
+    : RankSaid(std::move(said)),
+      position(position),
+      group(static_cast<GroupIndex>(number(kGroup).value_or(0))),
+      values(static_cast<Values>(number(kValues).value_or(0))),
+      strided(number(kIsStrided).value_or(0) != 0) {
+  for (const Seen* fact : of(EventKind::kFact)) {
+    if (const auto call = rest_of(fact->text, kCall)) {
+      what = *call;
+      function = static_cast<Function>(fact->number);
+      op = static_cast<ReduceOp>(fact->index);
+    }
   }
-  if (seen.kind == EventKind::kFact) {
-    take_fact(seen, *this);
-  } else if (seen.kind == EventKind::kValue) {
-    value[seen.text] = seen.value;
-    ended = ended || seen.text == "result" || seen.text == "text";
-  }
+  std::ranges::copy_if(all(), std::back_inserter(events),
+                       [](const Seen* seen) { return seen->place.phase == Phase::kCall; });
 }
 
-std::vector<const Seen*> CallOfRank::of_kind(EventKind kind) const {
-  std::vector<const Seen*> found;
+Events CallOfRank::of_kind(EventKind kind) const {
+  Events found;
   std::ranges::copy_if(events, std::back_inserter(found),
                        [&](const Seen* seen) { return seen->kind == kind; });
   return found;
@@ -67,25 +56,22 @@ const std::vector<CallOfGroup>& calls_in(const Evidence& evidence) {
 }
 
 Predicate in_each_call(const CheckOfCall& check) {
-  return [check](const Evidence& evidence) -> Finding {
-    for (const CallOfGroup& call : calls_in(evidence)) {
-      if (Finding text = call.prints() ? Finding() : check(call); !text.empty()) {
-        return text;
-      }
-    }
-    return "";
+  return [check](const Evidence& evidence) {
+    return first_in(calls_in(evidence), [&](const CallOfGroup& call) {
+      return call.prints() ? Finding() : check(call);
+    });
   };
 }
 
 Finding on_each_rank(const CallOfGroup& call, const CheckOfRank& check) {
-  for (const CallOfRank& rank : call.ranks) {
-    if (Finding found = check(call, rank); !found.empty()) {
-      return "rank " + std::to_string(rank.rank) + ", " +
-             (rank.what.empty() ? "print_in_rank_order()" : rank.what) + ": " +
-             std::move(found).or_at(rank.events.empty() ? nullptr : rank.events.back());
-    }
-  }
-  return "";
+  return first_in(call.ranks, [&](const CallOfRank& rank) {
+    Finding found = check(call, rank);
+    return found.empty()
+               ? found
+               : on(rank.rank) + ", " + (rank.what.empty() ? "print_in_rank_order()" : rank.what) +
+                     ": " +
+                     std::move(found).or_at(rank.events.empty() ? nullptr : rank.events.back());
+  });
 }
 
 Predicate on_each_rank(const CheckOfRank& check) {

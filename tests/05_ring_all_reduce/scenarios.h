@@ -9,6 +9,7 @@
 #include "05_ring_all_reduce/ring_all_reduce.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
+#include "grader/evidence_view.h"
 #include "grader/scenario.h"
 
 // What ranks do in this stage, and what that is made of: calls of its functions, which hand in what a
@@ -83,12 +84,22 @@ class HeapWatch {
   std::int64_t heap_ = 0, tensors_before_ = 0;
 };
 
+// What is told of a call beside its group: the elements before and after it, in row-major order ...
+constexpr ValueKey kInput{"input"}, kResult{"result"};
+constexpr ValueKey kKeptBefore{"kept before"}, kKeptAfter{"kept after"};  // see kKept
+constexpr const char* kCall = "call: ";  // begins the fact of what it is
+constexpr FactKey kValues{"values"}, kIsStrided{"strided"};
+constexpr FactKey kWrittenOutside{"written outside"};  // elements that are not the tensor's
+// ... bytes of the heap without the tensor's, at the peak for a large tensor alone; ...
+constexpr FactKey kHeapBefore{"heap before"}, kHeapPeak{"heap peak"}, kHeapAfter{"heap after"};
+// ... and of printing, as it happens, and what came of it.
+constexpr FactKey kWrote{"wrote"}, kFlushed{"flushed"}, kElsewhere{"characters in std::cout"};
+constexpr ValueKey kMessage{"message"}, kText{"text"};
+
 /// Makes calls on a rank, one in each step.
 ///
-/// Evidence of each: the facts "call: <what>" (the function; its index is the op), "group", "strided"
-/// and "values"; the values "input" and "result" (the elements in row-major order), "kept before"
-/// and "kept after"; the facts "written outside" (elements that are not the tensor's), "heap before"
-/// and, of a large tensor, "heap peak" (bytes, without the tensor's).
+/// Tells of each call what it is (kCall, whose number is the function and whose index is the op),
+/// its group, and what is listed above.
 class RingCaller {
  public:
   /// Also says in the environment which rank this is, of how many: not so in every group.
@@ -98,8 +109,6 @@ class RingCaller {
   void call(const RingCall& call);
   /// Calls of which only operations are told.
   void quiet_call(const RingCall& call);
-  /// Evidence: the facts "prints" (the group), "wrote" and "flushed" as it happens, and the values
-  /// "message" and "text" (what came of it).
   void print(const std::string& message, GroupIndex group = 0);
   /// The facts "held: <what>".
   void count_what_is_held();

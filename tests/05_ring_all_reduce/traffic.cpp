@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <sstream>
 
 #include "claims.h"
 #include "ddp/backends/operation_backend.h"
@@ -35,11 +34,8 @@ bool are_sizes(const Sizes& sent, const Sizes& due) {
 }
 
 std::string text_of(const Sizes& sizes) {
-  std::ostringstream out;
-  for (const std::int64_t size : sizes) {
-    out << (out.tellp() > 0 ? ", " : "") << size;
-  }
-  return sizes.empty() ? "nothing" : out.str();
+  const auto number = [](std::int64_t size) { return std::to_string(size); };
+  return sizes.empty() ? "nothing" : enumerated(sizes, number, sizes.size());
 }
 
 // A phase leaves out one chunk; which one depends on where the phase starts. For the all-reduce as
@@ -173,20 +169,18 @@ Finding sends_nothing(const CallOfGroup& call) {
 }
 
 Finding touched_in_flight(const CallOfGroup& call) {
-  return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> Finding {
-    for (const Seen* launch : rank.of_kind(EventKind::kLaunch)) {
-      for (const Seen* touch : rank.of_kind(EventKind::kTouch)) {
-        if (touch->operation == launch->operation) {
-          return Finding("the tensor of " + describe_operation(*launch) + " was in flight when " +
-                         touch->detail)
-              .at(touch);
-        }
+  return on_each_rank(call, [](const auto&, const CallOfRank& rank) {
+    return first_in(rank.of_kind(EventKind::kLaunch), [&](const Seen* launch) {
+      const Events touches = rank.of_kind(EventKind::kTouch);
+      const auto touch = std::ranges::find(touches, launch->operation, &Seen::operation);
+      if (touch != touches.end()) {
+        return Finding("the tensor of " + describe_operation(*launch) + " was in flight when " +
+                       (*touch)->detail)
+            .at(*touch);
       }
-      if (Finding text = wrong_waits(rank, *launch); !text.empty()) {
-        return std::move(text).at(launch, "wait");
-      }
-    }
-    return "";
+      Finding wrong = wrong_waits(rank, *launch);
+      return wrong.empty() ? wrong : std::move(wrong).at(launch, "wait");
+    });
   });
 }
 

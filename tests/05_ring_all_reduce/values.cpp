@@ -280,14 +280,14 @@ Finding too_much_rounding(const CallOfGroup& call) {
 
 Finding changed_tensor(const CallOfGroup& call) {
   return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> Finding {
-    const at::Tensor changed = rank.value.at("kept before").ne(rank.value.at("kept after"));
+    const at::Tensor changed = rank.tensor(kKeptBefore).ne(rank.tensor(kKeptAfter));
     if (const at::Tensor which = changed.nonzero(); which.numel() > 0) {
       return std::string(kKept[which[0].item<std::int64_t>()]) +
              " changed. The result belongs into the memory that the tensor has, where views of it "
              "and optimizers look for it, and autograd must not notice: work on tensor.detach() "
              "under at::NoGradGuard";
     }
-    const std::int64_t outside = rank.facts.at("written outside");
+    const std::int64_t outside = rank.number(kWrittenOutside).value();
     return outside == 0 ? ""
                         : std::to_string(outside) +
                               " elements in memory that are not the tensor's "

@@ -14,23 +14,23 @@ namespace ddp::testing {
 
 namespace {
 
-Predicate worded(const Predicate& holds) {
-  return [holds](const Evidence& evidence) {
-    Finding finding = holds ? holds(evidence) : Finding();
+Predicate worded(const Predicate& violation) {
+  return [violation](const Evidence& evidence) {
+    Finding finding = violation ? violation(evidence) : Finding();
     finding.text = in_own_words(finding.text);
     return finding;
   };
 }
 
 // In this stage's words.
-void judge_worded(const std::vector<Scenario>& scenarios, const Predicate& holds,
+void judge_worded(const std::vector<Scenario>& scenarios, const Predicate& violation,
                   const Predicate& unless = nullptr) {
-  judge(scenarios, worded(holds), worded(unless));
+  judge(scenarios, worded(violation), worded(unless));
 }
 
 // kEnd says of the simplest steps where they end, and what is wrong there is no other test's mistake.
-Predicate values_too(const Predicate& holds) {
-  return only_where(same_order()[0], parameters_are_the_unsharded_optimizers, holds);
+Predicate values_too(const Predicate& violation) {
+  return only_where(same_order()[0], parameters_are_the_unsharded_optimizers, violation);
 }
 
 const GradedTest kConstruction{

@@ -3,43 +3,26 @@
 #include <string>
 #include <vector>
 
+#include "grader/buckets.h"
 #include "grader/scenario.h"
-#include "grader/training_evidence.h"
 
 // What must be true of each step: what is launched for which bucket, and when; and of values. Each
 // function returns what is wrong, or nothing.
 
 namespace ddp::testing {
 
-/// A bucket as its members' layers.
-struct Bucket {
-  std::vector<std::int64_t> layers;
-  std::vector<std::int64_t> empty_before;  // layers of the buckets before it that have no elements
-  at::ScalarType dtype = at::kFloat;
-  std::int64_t elements = 0;
-  std::int64_t chunk = 0;  // elements of a shard
-
-  std::int64_t chunk_bytes() const {
-    return chunk * static_cast<std::int64_t>(c10::elementSize(dtype));
-  }
-};
-
-/// The rank's buckets that have elements, in plan order.
-std::vector<Bucket> buckets_of(const TrainingOfRank& training, std::size_t ranks);
-
 /// "bucket 0 of 2, of layer 1".
-std::string name_of(const std::vector<Bucket>& buckets, std::size_t b);
+std::string name_of(const Buckets& buckets, std::size_t b);
 
-/// A step that a rank has ended: its buckets, and what it launched outside NoSync, in order.
+/// A step that a rank has ended: its buckets that have elements, and what it launched outside
+/// NoSync, in order.
 struct StepOfRank {
   const Evidence& evidence;
   const TrainingOfRank& training;
   const TrainingStep& step;
   std::size_t ranks;
-  std::vector<Bucket> buckets;
-  std::vector<const Seen*> reduce_scatters = {}, all_gathers = {}, others = {};
-
-  bool overlaps() const { return training.others.contains("overlap"); }
+  Buckets buckets;
+  Events reduce_scatters = {}, all_gathers = {}, others = {};
 };
 
 /// What `check` finds in the first step that has ended, on any rank. One rank has nobody to talk to.

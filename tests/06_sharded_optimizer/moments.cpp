@@ -10,45 +10,21 @@ namespace ddp::testing {
 namespace {
 
 Finding wrong_moment(const StepOfRank& of) {
-  std::vector<std::vector<std::int64_t>> layers;
-  for (const Bucket& bucket : of.buckets) {
-    layers.push_back(bucket.empty_before);
-    layers.push_back(bucket.layers);
-  }
-  const std::vector<Turn> turns = turns_of(of.step, layers);
-  for (std::size_t b = 0; b < std::min(of.buckets.size(), of.reduce_scatters.size()); ++b) {
-    const Turn& turn = turns[2 * b + 1];
-    const Seen& launch = *of.reduce_scatters[b];
-    const std::string name = name_of(of.buckets, b) + ": its reduce-scatter started ";
-    if (launch.place.phase != Phase::kFinish &&
-        (turn.complete == nullptr || launch.order < turn.complete->order)) {
-      return Finding(name + "before its last gradient was ready").at(&launch, "launched too early");
-    }
-    if (const std::string late = late_for(turn, launch); !late.empty()) {
-      return Finding(
-                 c10::str(name,
-                          "too late: the bucket was complete, and its turn, with the gradient of ",
-                          layer(turn.due->index), ", but ", late, " before it started"))
-          .at(&launch, "launched too late");
+  const Buckets all = buckets_of(of.training);
+  std::vector<Turn> turns = turns_of(of.step, layers_of(all));
+  std::size_t b = 0;  // among those that have elements
+  for (std::size_t i = 0; i < all.size() && b < of.reduce_scatters.size(); ++i) {
+    if (all[i].elements > 0) {
+      Finding wrong =
+          out_of_turn(turns[i], *of.reduce_scatters[b],
+                      name_of(of.buckets, b) + ": its reduce-scatter ", "started", "the bucket");
+      if (!wrong.empty()) {
+        return wrong;
+      }
+      ++b;
     }
   }
   return "";
-}
-
-const Seen* first_of(const StepOfRank& step, const Seen& launch, EventKind kind) {
-  return testing::first_of(step.evidence, step.training.rank, launch.operation, kind);
-}
-
-// The facts of a rank's step with this name, in order.
-std::vector<const Seen*> facts_of(const StepOfRank& step, const Place& place, const char* name) {
-  std::vector<const Seen*> facts;
-  for (const Seen& seen : step.evidence.of[step.training.rank]) {
-    if (seen.kind == EventKind::kFact && seen.text == name && seen.place.step == place.step &&
-        seen.place.model == place.model) {
-      facts.push_back(&seen);
-    }
-  }
-  return facts;
 }
 
 }  // namespace
@@ -66,17 +42,9 @@ Finding in_plan_order(const StepOfRank& step) {
           .at(gather, "launched too early");
     }
   }
-  for (const Seen* launch : step.reduce_scatters) {
-    const Seen* wait = first_of(step, *launch, EventKind::kWait);
-    if (step.overlaps() && wait != nullptr && wait->home && wait->order < last.order &&
-        wait->place.phase == Phase::kFinish) {
-      return Finding("step() waited for " + describe_operation(*launch) + " before it launched " +
-                     describe_operation(last) +
-                     ": those that are left can be on their way together")
-          .at(&last, "launched too late");
-    }
-  }
-  return "";
+  return step.training.has(kWithOverlap)
+             ? awaited_before_the_last(step.evidence, step.training.rank, step.reduce_scatters)
+             : "";
 }
 
 Finding with_its_last_gradient(const StepOfRank& step) {
@@ -88,8 +56,8 @@ Finding with_its_last_gradient(const StepOfRank& step) {
   }
   for (std::size_t b = 0; b < std::min(step.buckets.size(), step.reduce_scatters.size()); ++b) {
     const Seen& launch = *step.reduce_scatters[b];
-    for (const Seen* kept : facts_of(step, launch.place, "gradient is kept")) {
-      const std::int64_t index = step.training.listed.at(kept->index);
+    for (const Seen* kept : step.step[kGradientIsKept]) {
+      const std::int64_t index = listed(step.training).at(kept->index);
       if (launch.place.phase == Phase::kBackward &&
           std::ranges::count(step.buckets[b].layers, index) > 0) {
         return "the gradient of " + layer(index) +
@@ -97,10 +65,10 @@ Finding with_its_last_gradient(const StepOfRank& step) {
                "then nobody needs it, and a rank holds all gradients";
       }
     }
-    for (const Seen* left : facts_of(step, launch.place, "gradient is left")) {
-      const std::int64_t index = step.training.listed.at(left->index);
-      if (step.training.trainable.contains(index) &&
-          step.training.parameter.at(index).numel() > 0) {
+    for (const Seen* left : step.step[kGradientIsLeft]) {
+      const std::int64_t index = listed(step.training).at(left->index);
+      if (trainable(step.training).contains(index) &&
+          step.training[kParameter].at(index).numel() > 0) {
         return "the gradient of " + layer(index) + " is still defined after step()";
       }
     }
@@ -109,7 +77,7 @@ Finding with_its_last_gradient(const StepOfRank& step) {
 }
 
 Finding with_its_update(const StepOfRank& step) {
-  const std::vector<const Seen*>& gathers = step.all_gathers;
+  const Events& gathers = step.all_gathers;
   const std::size_t buckets = step.buckets.size();
   if (gathers.empty() && buckets > 0) {
     return "no all-gather started";
@@ -117,7 +85,7 @@ Finding with_its_update(const StepOfRank& step) {
   if (gathers.size() != buckets || gathers.empty()) {
     return "";  // another claim's business
   }
-  const auto updates = facts_of(step, gathers[0]->place, "update");
+  const Events& updates = step.step[kUpdate];
   if (updates.size() != buckets) {
     return std::to_string(updates.size()) + " optimizers took a step, and there are " +
            std::to_string(buckets) + " buckets";
@@ -139,25 +107,7 @@ Finding with_its_update(const StepOfRank& step) {
 }
 
 Finding after_backward_one_by_one(const StepOfRank& step) {
-  const Seen* before = nullptr;
-  for (const Seen* launch : step.step.launches) {
-    if (launch->place.phase != Phase::kFinish) {
-      return Finding(describe_operation(*launch) +
-                     " was launched before step(), with overlap = false")
-          .at(launch, "launched too early");
-    }
-    if (before != nullptr) {
-      const Seen* done = first_of(step, *before, EventKind::kDone);
-      if (done == nullptr || done->order > launch->order) {
-        return Finding(describe_operation(*launch) + " was launched before " +
-                       describe_operation(*before) +
-                       " was complete: with overlap = false one follows the other")
-            .at(launch, "launched too early");
-      }
-    }
-    before = launch;
-  }
-  return "";
+  return not_one_by_one(step.evidence, step.training.rank, step.step, "one follows the other");
 }
 
 }  // namespace ddp::testing

@@ -81,7 +81,7 @@ Scenario without_rounding(std::int64_t cap) {
               training.clear(Clear::kNone);
               if (step == 1) {
                 training.fill(7);
-                client.value("overwritten", at::scalar_tensor(7.0));
+                client.value(kOverwritten, at::scalar_tensor(7.0));
               }
               at::Tensor loss = at::zeros({}, at::kDouble);
               for (std::size_t layer = 0; layer < training.parameters().size(); ++layer) {

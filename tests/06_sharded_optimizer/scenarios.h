@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "06_sharded_optimizer/sharded_optimizer.h"
+#include "grader/evidence_view.h"
 #include "grader/training_scenarios.h"
 
 namespace ddp::testing {
@@ -41,6 +42,21 @@ std::vector<Scenario> memory();
 
 // What they are made of.
 
+/// What sharded() tells beside a Training: the plan, and "overlap" or "no overlap"
+/// (grader/buckets.h); what the optimizer is, and what the caller does;
+constexpr ValueKey kInner{"inner"}, kMaxNorm{"max norm"}, kSlows{"slows"};
+constexpr ValueKey kOverwritten{"overwritten"};
+/// of each shard that the factory is given its elements and dtype, or that it is no good one, and
+/// what is in it after construction, by bucket;
+constexpr FactKey kShardMade{"shard"}, kNoShard{"shard that is not a flat leaf with a gradient"};
+constexpr ValueKey kShard{"shard"};
+/// and in each step, by place in the list of parameters, gradients that are still there when
+/// finish() begins, or when it ends; each step of an inner optimizer; the norm; and parameters,
+/// which are kUpdated then, that have another storage.
+constexpr FactKey kGradientIsKept{"gradient is kept"}, kGradientIsLeft{"gradient is left"};
+constexpr FactKey kUpdate{"update"}, kElsewhere{"elsewhere after step()"};
+constexpr ValueKey kReturnedNorm{"norm"};
+
 enum class Inner { kSgd, kMomentum, kAdamW };
 
 /// A text of scenarios that call step() finish(), and know one operation.
@@ -63,11 +79,7 @@ struct Form {
 };
 
 /// Calls this stage's factory, and makes what it returns a synchronizer, whose finish() clips and
-/// steps. Evidence beside a Training's: the values "plan", "shard" of each bucket, "inner",
-/// "overlap" or "no overlap", and in each step, by place in the list of parameters, the facts
-/// "gradient is kept" of a gradient that is still there when finish() begins, and "gradient is
-/// left" when it ends; "update" for each step of an inner optimizer, the value "norm", and the
-/// parameters as they are then: "updated", and "elsewhere after step()" if they are.
+/// steps. Tells what is listed above.
 Factory sharded(const Form& form);
 
 /// Tests that are charged with scenarios.

@@ -7,6 +7,7 @@
 
 #include "ddp/plans/bucket_plan.h"
 #include "ddp/referee/access_watch.h"
+#include "grader/buckets.h"
 #include "scenarios.h"
 
 namespace ddp::testing {
@@ -58,17 +59,18 @@ class AsSynchronizer : public GradientSynchronizer {
     if (!synchronizes()) {
       return;
     }
-    tell_gradients("gradient is kept");
+    tell_gradients(kGradientIsKept);
     if (max_norm_ > 0) {
-      client_.value("norm", at::scalar_tensor(optimizer_->clip_grad_norm(max_norm_), at::kDouble));
+      client_.value(kReturnedNorm,
+                    at::scalar_tensor(optimizer_->clip_grad_norm(max_norm_), at::kDouble));
     }
     optimizer_->step();
-    tell_gradients("gradient is left");
+    tell_gradients(kGradientIsLeft);
     for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
       if (parameters_[i].const_data_ptr() != places_[i]) {
-        client_.fact("elsewhere after step()", 1, static_cast<std::int64_t>(i));
+        client_.fact(kElsewhere, 1, static_cast<std::int64_t>(i));
       }
-      client_.value("updated", parameters_[i], static_cast<std::int64_t>(i));
+      client_.value(kUpdated, parameters_[i], static_cast<std::int64_t>(i));
     }
   }
 
@@ -78,7 +80,7 @@ class AsSynchronizer : public GradientSynchronizer {
     change > 0 ? scopes_.push_back(std::make_unique<NoSync>(*optimizer_)) : scopes_.pop_back();
   }
 
-  void tell_gradients(const char* what) {
+  void tell_gradients(FactKey what) {
     for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
       if (parameters_[i].requires_grad() && parameters_[i].grad().defined()) {
         client_.fact(what, 1, static_cast<std::int64_t>(i));
@@ -94,16 +96,6 @@ class AsSynchronizer : public GradientSynchronizer {
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<NoSync>> scopes_;
 };
-
-// Each bucket's indices, then -1.
-at::Tensor as_values(const std::vector<std::vector<std::size_t>>& plan) {
-  std::vector<std::int64_t> values;
-  for (const auto& bucket : plan) {
-    values.insert(values.end(), bucket.begin(), bucket.end());
-    values.push_back(-1);
-  }
-  return at::tensor(values, at::kLong);
-}
 
 }  // namespace
 
@@ -137,30 +129,29 @@ Factory sharded(const Form& form) {
                 const std::vector<at::Tensor>& buffers,
                 const ProcessGroupPtr& group) -> std::unique_ptr<GradientSynchronizer> {
     if (client.place().phase == Phase::kConstruction) {
-      client.value("plan", as_values(plan_buckets(parameters, form.options.cap_bytes)));
-      client.value("inner", at::scalar_tensor(static_cast<int>(form.inner), at::kLong));
-      client.value("max norm", at::scalar_tensor(form.max_norm, at::kDouble));
-      client.value("slows", at::scalar_tensor(form.slows, at::kBool));
-      client.value(form.options.overlap ? "overlap" : "no overlap", at::Tensor());
+      client.value(kBucketPlan, as_tensor(plan_buckets(parameters, form.options.cap_bytes)));
+      client.value(kInner, at::scalar_tensor(static_cast<int>(form.inner), at::kLong));
+      client.value(kMaxNorm, at::scalar_tensor(form.max_norm, at::kDouble));
+      client.value(kSlows, at::scalar_tensor(form.slows, at::kBool));
+      client.value(form.options.overlap ? kWithOverlap : kWithoutOverlap, at::Tensor());
     }
     const bool tells = client.place().phase == Phase::kConstruction;
     std::vector<at::Tensor> made;
     const auto factory = [&client, &made, tells, form](std::vector<at::Tensor> shards) {
       for (std::size_t i = 0; tells && i < shards.size(); ++i) {
         const at::Tensor& shard = shards[i];
-        client.fact(shard.dim() == 1 && shard.is_leaf() && shard.requires_grad()
-                        ? "shard"
-                        : "shard that is not a flat leaf with a gradient",
-                    shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
+        client.fact(
+            shard.dim() == 1 && shard.is_leaf() && shard.requires_grad() ? kShardMade : kNoShard,
+            shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
         made.push_back(shard);
       }
       return make_inner(
           form.inner, std::move(shards),
-          [&client](std::int64_t elements) { client.fact("update", elements); }, form.slows);
+          [&client](std::int64_t elements) { client.fact(kUpdate, elements); }, form.slows);
     };
     auto optimizer = make_sharded_optimizer(parameters, buffers, group, factory, form.options);
     for (std::size_t b = 0; b < made.size(); ++b) {
-      client.value("shard", made[b].detach(), static_cast<std::int64_t>(b));
+      client.value(kShard, made[b].detach(), static_cast<std::int64_t>(b));
     }
     return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm,
                                             std::move(optimizer));

@@ -17,7 +17,7 @@ std::int64_t update_ns(std::int64_t elements, int rank) {
 
 ComputeCost cost_of(const TrainingOfRank& training) {
   return [of_layers = layer_times(training)](const Seen& seen, int rank) {
-    const bool update = seen.kind == EventKind::kFact && seen.text == "update";
+    const bool update = seen.kind == EventKind::kFact && seen.text == kUpdate.name;
     return update ? update_ns(seen.number, rank) : of_layers(seen, rank);
   };
 }
@@ -25,27 +25,24 @@ ComputeCost cost_of(const TrainingOfRank& training) {
 // `waits_for_all`: all means are awaited before the first update, or each before its own.
 Chain chain_of(const std::vector<TrainingOfRank>& ranks, int step, const NetworkModel& network,
                bool waits_for_all) {
-  const std::vector<Bucket> buckets = buckets_of(ranks[0], ranks.size());
-  const bool overlap = ranks[0].others.contains("overlap");
-  std::vector<std::vector<std::int64_t>> layers;
-  for (const Bucket& bucket : buckets) {
-    layers.push_back(bucket.layers);
-  }
+  const Buckets buckets = full_buckets_of(ranks[0]);
+  const bool overlap = ranks[0].has(kWithOverlap);
   Chain chain(network, ranks.size());
   const auto launched =
-      chain.launch_in_backward(ranks, step, overlap ? layers : decltype(layers)());
+      chain.launch_in_backward(ranks, step, layers_of(overlap ? buckets : Buckets()));
   std::vector<std::int64_t> reduced;  // when each bucket's mean is there
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const auto bytes = buckets[b].chunk_bytes() * static_cast<std::int64_t>(ranks.size());
+    const std::int64_t chunk = buckets[b].chunk(ranks.size());
+    const std::int64_t bytes = buckets[b].bytes(chunk * static_cast<std::int64_t>(ranks.size()));
     reduced.push_back(chain.carry(c10d::OpType::_REDUCE_SCATTER_BASE, bytes,
                                   overlap ? launched[b] : chain.launch()));
     chain.wait(overlap ? 0 : reduced.back());
   }
   for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const std::int64_t chunk = buckets[b].chunk(ranks.size());
     chain.wait(waits_for_all ? reduced.back() : reduced[b]);
-    chain.compute([&](std::size_t place) { return update_ns(buckets[b].chunk, ranks[place].rank); },
-                  "update");
-    const std::int64_t ends = chain.run(c10d::OpType::_ALLGATHER_BASE, buckets[b].chunk_bytes());
+    chain.compute([&](std::size_t place) { return update_ns(chunk, ranks[place].rank); }, "update");
+    const std::int64_t ends = chain.run(c10d::OpType::_ALLGATHER_BASE, buckets[b].bytes(chunk));
     chain.wait(overlap ? 0 : ends);
   }
   chain.wait(chain.network_is_free());
@@ -56,27 +53,17 @@ Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const auto& ranks = trainings_in(evidence).at(0);
   const ComputeCost cost = cost_of(ranks[0]);
   const VirtualTime time(evidence, network, cost);
-  Finding found;
-  for (const auto& [number, step] : ranks[0].steps) {
-    if (!step.ended) {
-      continue;
-    }
-    Chain chain = chain_of(ranks, number, network, /*waits_for_all=*/true);
-    const std::int64_t took = time.step_ns(number);
-    if (Chain early = chain_of(ranks, number, network, /*waits_for_all=*/false);
-        took == early.now()) {
-      chain = std::move(early);
-    }
-    if (took != chain.now()) {
-      found = off_the_chain(number, took, chain.now(), "reduce-scatters, updates and all-gathers") +
-              first_off(time, number, chain, members_of(evidence.world, ranks[0].group));
-    }
-    found = with_times(std::move(found), number, chain.now(), chain, cost);
-    if (!found.empty()) {
-      break;
-    }
-  }
-  return found;
+  return wrong_times(
+      time, cost, ended_steps(ranks[0]),
+      [&](int step) {
+        return std::vector{chain_of(ranks, step, network, /*waits_for_all=*/true),
+                           chain_of(ranks, step, network, /*waits_for_all=*/false)};
+      },
+      [&](int step, std::int64_t took, const Chain& chain) {
+        const auto group = static_cast<int>(ranks[0].number(kGroup).value_or(0));
+        return off_the_chain(step, took, chain.now(), "reduce-scatters, updates and all-gathers") +
+               first_off(time, step, chain, members_of(evidence.world, group));
+      });
 }
 
 Finding steps_take_the_chain(const Evidence& evidence) {
@@ -87,7 +74,7 @@ Finding steps_take_the_chain(const Evidence& evidence) {
 // What other tests report.
 Finding misplaced(const StepOfRank& step) {
   Finding text = each_bucket_once(step);
-  return text.empty() && !step.overlaps() ? after_backward_one_by_one(step) : text;
+  return text.empty() && !step.training.has(kWithOverlap) ? after_backward_one_by_one(step) : text;
 }
 
 const GradedTest kStepTime{

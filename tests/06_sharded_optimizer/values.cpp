@@ -31,8 +31,8 @@ class Unsharded {
  public:
   explicit Unsharded(const Ranks& ranks, Mistake mistake = {})
       : ranks_(ranks), mistake_(std::move(mistake)) {
-    for (const std::int64_t layer : ranks[0].trainable) {
-      parameters_[layer] = ranks[0].start.at(layer).clone().set_requires_grad(true);
+    for (const std::int64_t layer : trainable(ranks[0])) {
+      parameters_[layer] = ranks[0][kStart].at(layer).clone().set_requires_grad(true);
       scale_[layer] = largest(parameters_[layer]);
       epsilon_ = std::max(epsilon_, epsilon_of(parameters_[layer].scalar_type()));
     }
@@ -40,11 +40,11 @@ class Unsharded {
     for (const auto& [layer, parameter] : parameters_) {
       all.push_back(parameter);
     }
-    inner_ = static_cast<Inner>(ranks[0].others.at("inner").item<std::int64_t>());
-    max_norm_ = ranks[0].others.at("max norm").item<double>();
+    inner_ = static_cast<Inner>(ranks[0].tensor(kInner).item<std::int64_t>());
+    max_norm_ = ranks[0].tensor(kMaxNorm).item<double>();
     optimizer_ = all.empty()
                      ? nullptr
-                     : make_inner(inner_, all, nullptr, ranks[0].others.at("slows").item<bool>());
+                     : make_inner(inner_, all, nullptr, ranks[0].tensor(kSlows).item<bool>());
   }
 
   /// False if the ranks have not said what their gradients are.
@@ -54,7 +54,7 @@ class Unsharded {
       at::Tensor sum = at::zeros_like(parameter, at::kDouble);
       at::Tensor magnitude = sum.clone();
       for (const TrainingOfRank& training : ranks_) {
-        const Tensors& local = training.steps.at(number).local;
+        const Tensors& local = training.steps.at(number)[kLocal];
         if (!local.contains(layer)) {
           return false;
         }
@@ -77,11 +77,10 @@ class Unsharded {
         parameter.mutable_grad().mul_(scale);
       }
     }
-    if (const auto written = ranks_[0].others.find("overwritten");
-        mistake_.is_read && written != ranks_[0].others.end() && number == 1) {
+    if (mistake_.is_read && ranks_[0].has(kOverwritten) && number == 1) {
       const at::NoGradGuard no_grad;
       for (auto& [layer, parameter] : parameters_) {
-        parameter.fill_(written->second.item<double>());
+        parameter.fill_(ranks_[0].tensor(kOverwritten).item<double>());
       }
     }
     if (optimizer_) {
@@ -94,7 +93,7 @@ class Unsharded {
   const Ranks& ranks() const { return ranks_; }
   const std::map<std::int64_t, at::Tensor>& means() const { return mean_; }
   const std::map<std::int64_t, at::Tensor>& parameters() const { return parameters_; }
-  const at::Tensor& start(std::int64_t layer) const { return ranks_[0].start.at(layer); }
+  const at::Tensor& start(std::int64_t layer) const { return ranks_[0][kStart].at(layer); }
 
   /// However sums were rounded: in each step a gradient may be off by some roundings, a parameter, too,
   /// and the norm by some of the coarsest dtype; AdamW divides by gradients.
@@ -133,17 +132,13 @@ Finding first_after_steps(const Evidence& evidence, const Compare& compare) {
     return "";
   }
   for (const auto& [model, ranks] : trainings_in(evidence)) {
-    if (!ranks[0].others.contains("inner")) {
+    if (!ranks[0].has(kInner)) {
       continue;
     }
     Unsharded unsharded(ranks);
+    const std::vector<int> whole = whole_steps(ranks);
     for (const auto& [number, step] : ranks[0].steps) {
-      const bool whole =
-          std::ranges::all_of(ranks, [&, n = number](const TrainingOfRank& training) {
-            const auto found = training.steps.find(n);
-            return found != training.steps.end() && found->second.ended;
-          });
-      if (!whole || !unsharded.step(number)) {
+      if (std::ranges::count(whole, number) == 0 || !unsharded.step(number)) {
         break;
       }
       for (const TrainingOfRank& training : ranks) {
@@ -182,14 +177,14 @@ Finding first_parameter(const Evidence& evidence, const CompareTensor& compare) 
   return first_after_steps(
       evidence,
       [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> Finding {
-        for (const auto& [index, updated] : training.steps.at(step).updated) {
-          const std::int64_t own = training.listed.at(index);
+        for (const auto& [index, updated] : training.steps.at(step)[kUpdated]) {
+          const std::int64_t own = listed(training).at(index);
           const auto expected = unsharded.parameters().find(own);
           if (expected == unsharded.parameters().end()) {
             continue;
           }
           const at::Tensor& before =
-              step == 0 ? unsharded.start(own) : training.steps.at(step - 1).updated.at(index);
+              step == 0 ? unsharded.start(own) : training.steps.at(step - 1)[kUpdated].at(index);
           Subject subject{
               .name = in(training, step) + ": after step() the parameter of " + layer(own),
               .otherwise =
@@ -211,12 +206,12 @@ Finding first_parameter(const Evidence& evidence, const CompareTensor& compare) 
 std::vector<double> squares_of_shards(const TrainingOfRank& training, const Unsharded& unsharded) {
   const std::size_t ranks = unsharded.ranks().size();
   std::vector<double> squares(ranks);
-  for (const Bucket& bucket : buckets_of(training, ranks)) {
+  for (const Bucket& bucket : full_buckets_of(training)) {
     std::vector<at::Tensor> flat;
     for (const std::int64_t layer : bucket.layers) {
       flat.push_back(unsharded.means().at(layer).reshape({-1}));
     }
-    const std::vector<at::Tensor> chunks = at::cat(flat).split(bucket.chunk);
+    const std::vector<at::Tensor> chunks = at::cat(flat).split(bucket.chunk(ranks));
     for (std::size_t r = 0; r < chunks.size(); ++r) {
       squares[r] += chunks[r].square().sum().item<double>();
     }
@@ -241,47 +236,38 @@ Finding parameters_are_the_same_bits(const Evidence& evidence) {
 }
 
 Finding parameters_stay_in_place(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
-    return fact.text == "elsewhere after step()"
-               ? where(fact, rank) + ": after step() parameter " + std::to_string(fact.index) +
-                     " has another storage: new values must be written into its own"
-               : "";
+  return first_event(evidence, kElsewhere, [](const Seen& fact, int rank) {
+    return where(fact, rank) + ": after step() parameter " + std::to_string(fact.index) +
+           " has another storage: new values must be written into its own";
   });
 }
 
 Finding ranks_have_the_same_bits(const Evidence& evidence) {
-  return first_in_steps(evidence, [](const Ranks& ranks, int step) -> std::string {
-    for (const TrainingOfRank& training : ranks) {
-      for (const auto& [index, updated] : training.steps.at(step).updated) {
-        const at::Tensor& first = ranks[0].steps.at(step).updated.at(index);
-        if (!same_bits(updated, first)) {
-          return in(training, step) + ": after step() the parameter of " +
-                 layer(training.listed.at(index)) + " has other bits than rank " +
-                 std::to_string(ranks[0].rank) + "'s";
-        }
-      }
-    }
-    return "";
+  return first_in_steps(evidence, [](const Ranks& ranks, int step) {
+    return first_in(ranks, [&](const TrainingOfRank& training) {
+      return first_in(training.steps.at(step)[kUpdated], [&](const auto& updated) {
+        const auto& [index, parameter] = updated;
+        return same_bits(parameter, ranks[0].steps.at(step)[kUpdated].at(index))
+                   ? ""
+                   : in(training, step) + ": after step() the parameter of " +
+                         layer(listed(training).at(index)) + " has other bits than " +
+                         on(ranks[0].rank) + "'s";
+      });
+    });
   });
 }
 
 Finding norm_is_that_of_the_means(const Evidence& evidence) {
   return first_after_steps(
-      evidence,
-      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> Finding {
-        for (const Seen& seen : evidence.of[training.rank]) {
-          if (seen.kind != EventKind::kValue || seen.text != "norm" || seen.place.step != step) {
-            continue;
-          }
-          const std::string text =
-              wrong_norm(seen.value.item<double>(), squares_of_shards(training, unsharded),
-                         &training - unsharded.ranks().data(), 2e-3,
-                         "the mean gradients of all parameters together");
-          if (!text.empty()) {
-            return in(training, step) + ": " + text;
-          }
-        }
-        return "";
+      evidence, [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) {
+        const TrainingStep& said = training.steps.at(step);
+        const std::string text = said.has(kReturnedNorm)
+                                     ? wrong_norm(said.tensor(kReturnedNorm).item<double>(),
+                                                  squares_of_shards(training, unsharded),
+                                                  &training - unsharded.ranks().data(), 2e-3,
+                                                  "the mean gradients of all parameters together")
+                                     : "";
+        return text.empty() ? "" : in(training, step) + ": " + text;
       });
 }
 

@@ -213,13 +213,16 @@ bool gathers_in_vain(const Case& one) {
          });
 }
 
+const std::vector<RankSaid>& ranks_in(const Evidence& evidence) {
+  const auto in_one_part = [](const Evidence& all) {
+    return parts_of(
+        all, [](const Seen&) { return 0; }, [](const Said&) { return true; });
+  };
+  return sorted_once<Parts>(evidence, in_one_part).at(0);
+}
+
 const Case& case_of(const Evidence& evidence) {
-  for (const Seen& seen : evidence.of[0]) {
-    if (seen.kind == EventKind::kFact && seen.text == "case") {
-      return cases().at(seen.number);
-    }
-  }
-  throw std::runtime_error("this evidence is of no case");
+  return cases().at(ranks_in(evidence).at(0).number(kCase).value());
 }
 
 bool accumulates(const Case& one) {

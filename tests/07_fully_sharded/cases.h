@@ -6,6 +6,7 @@
 
 #include "07_fully_sharded/fully_sharded.h"
 #include "ddp/referee/client.h"
+#include "grader/evidence_view.h"
 #include "grader/scenario.h"
 
 // What the ranks train in this stage: a model and its steps as data, so that a claim can work out what
@@ -105,12 +106,19 @@ std::vector<Unit> units_of(Client& client, const Case& one, int rank, const How*
 std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& units, int ranks,
                                   int place);
 
-/// The scenarios of the cases that `which` is true of. Evidence, beside operations:
-///
-///     facts    "case"; "forward" and "backward" of the unit `index`, when its function begins and
-///              before its own backward; "pass" when one begins (`number`: whether it is inside NoSync)
-///     values   "output" of each pass; after finish() "gradient" of each shard, and "norm"; after the
-///              optimizer's step "shard"; all by unit
+// What ranks tell of a case, beside operations: which it is; in each step, by unit, when a function
+// begins, and its own backward; when a pass begins, whether it is inside NoSync ...
+constexpr FactKey kCase{"case"}, kForward{"forward"}, kBackward{"backward"}, kPass{"pass"};
+constexpr FactKey kGivenChanged{"given parameter was changed"};  // by construction: its number
+// ... the output of each pass; kGradient of each shard, and the norm, after finish(); and the
+// shards themselves, after construction and after the optimizer's step.
+constexpr ValueKey kOutput{"output"}, kReturnedNorm{"norm"};
+constexpr ValueKey kInitialShard{"initial shard"}, kShard{"shard"};
+
+/// What each rank said.
+const std::vector<RankSaid>& ranks_in(const Evidence& evidence);
+
+/// The scenarios of the cases that `which` is true of.
 std::vector<Scenario> scenarios_of_cases(const std::function<bool(const Case&)>& which);
 
 /// The same as far as construction goes, so that whoever has written no more is judged on it.

@@ -36,8 +36,8 @@ Predicate values_too() {
   return only_where(training()[0], values_are_the_unsharded_models,
                     values_are_the_unsharded_models);
 }
-Predicate where_construction_is_right(const Predicate& holds) {
-  return only_where(constructions()[0], shards_are_rank_0s, holds);
+Predicate where_construction_is_right(const Predicate& violation) {
+  return only_where(constructions()[0], shards_are_rank_0s, violation);
 }
 
 // Another call's are another test's.
@@ -46,11 +46,11 @@ Finding clipping_leaves_surroundings_alone(const Evidence& evidence) {
   return found.text.find("clip_grad_norm()") == std::string::npos ? Finding() : found;
 }
 
-void judge_memory(const Predicate& holds) {
+void judge_memory(const Predicate& violation) {
   if (!settings().device.is_cpu()) {
     GTEST_SKIP() << "memory is counted on the CPU only";
   }
-  judge(memory(), holds);
+  judge(memory(), violation);
 }
 
 const GradedTest kConstruction{

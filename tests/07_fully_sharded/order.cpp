@@ -127,14 +127,14 @@ std::string name_of(const Deed& deed) {
 // What a rank did in a step; `others`: what it launched beside.
 struct Done {
   Deeds deeds;
-  std::vector<const Seen*> others;
+  Events others;
 };
 
 bool is_norm(const Seen& launch) {
   return is_all_reduce(launch) && launch.elements == 1 && launch.dtype == at::kDouble;
 }
 
-Done done_in(const SeenList& events, const Case& one, int step) {
+Done done_in(const Said& said, const Case& one, int step) {
   Done done;
   const auto unit_with = [&](std::int64_t Bytes::*part, std::int64_t bytes) {
     std::size_t i = 0;
@@ -144,13 +144,15 @@ Done done_in(const SeenList& events, const Case& one, int step) {
     return i;
   };
   bool norm_due = one.steps[step].max_norm > 0;
-  for (const Seen& seen : events) {
-    if (seen.place.step != step || seen.place.phase == Phase::kDestruction) {
+  for (const Seen* event : said.all()) {
+    const Seen& seen = *event;
+    if (seen.place.phase == Phase::kDestruction) {
       continue;
     }
-    if (seen.kind == EventKind::kFact && (seen.text == "forward" || seen.text == "backward")) {
-      const Kind kind = seen.text == "forward" ? Kind::kForward : Kind::kBackward;
-      done.deeds.push_back({kind, static_cast<std::size_t>(seen.index), &seen});
+    const bool forward = seen.text == kForward.name;
+    if (seen.kind == EventKind::kFact && (forward || seen.text == kBackward.name)) {
+      done.deeds.push_back({forward ? Kind::kForward : Kind::kBackward,
+                            static_cast<std::size_t>(seen.index), event});
     }
     if (seen.kind != EventKind::kLaunch) {
       continue;
@@ -159,9 +161,9 @@ Done done_in(const SeenList& events, const Case& one, int step) {
     const std::size_t unit =
         gather ? unit_with(&Bytes::shard, seen.bytes) : unit_with(&Bytes::padded, seen.bytes);
     if (unit < one.units.size() && (gather || is_reduce_scatter(seen))) {
-      done.deeds.push_back({gather ? Kind::kGather : Kind::kReduce, unit, &seen});
+      done.deeds.push_back({gather ? Kind::kGather : Kind::kReduce, unit, event});
     } else if (!norm_due || !is_norm(seen) || seen.place.phase != Phase::kCall) {
-      done.others.push_back(&seen);
+      done.others.push_back(event);
     } else {
       norm_due = false;
     }
@@ -175,23 +177,20 @@ using Check = std::function<Finding(const Done& done, const Deeds& expected)>;
 // communicate.
 Finding first_deeds(const Evidence& evidence, const Check& check) {
   const Case& one = case_of(evidence);
-  for (std::size_t rank = 0; rank < evidence.of.size() && ranks_of(one) > 1; ++rank) {
-    for (std::size_t step = 0; step < one.steps.size(); ++step) {
-      const bool ended = std::ranges::any_of(evidence.of[rank], [&](const Seen& seen) {
-        return seen.kind == EventKind::kValue && seen.text == "gradient" &&
-               seen.place.step == static_cast<int>(step);
-      });
-      const auto number = static_cast<int>(step);
-      Finding found =
-          !ended ? Finding()
-                 : check(done_in(evidence.of[rank], one, number), expected_deeds(one, number));
-      if (!found.empty()) {
-        return "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": " +
-               std::move(found).or_at(last_in_step(evidence, static_cast<int>(rank), number));
-      }
-    }
+  if (ranks_of(one) == 1) {
+    return "";
   }
-  return "";
+  return first_in(ranks_in(evidence), [&](const RankSaid& rank) {
+    return first_in(rank.steps, [&](const auto& numbered) {
+      const auto& [number, step] = numbered;
+      Finding found = has_ended(step)
+                          ? check(done_in(step, one, number), expected_deeds(one, number))
+                          : Finding();
+      return found.empty() ? found
+                           : in(rank, number) + ": " +
+                                 std::move(found).or_at(last_in_step(evidence, rank.rank, number));
+    });
+  });
 }
 
 Deeds without(Deeds deeds, const std::set<Kind>& kinds) {
@@ -248,7 +247,8 @@ std::pair<std::int64_t, std::int64_t> reductions_of(const Evidence& evidence, in
                                                     std::size_t unit) {
   const Case& one = case_of(evidence);
   const Deed reduced{Kind::kReduce, unit};
-  return {std::ranges::count(done_in(evidence.of[rank], one, step).deeds, reduced),
+  return {std::ranges::count(done_in(ranks_in(evidence).at(rank).steps.at(step), one, step).deeds,
+                             reduced),
           std::ranges::count(expected_deeds(one, step), reduced)};
 }
 
@@ -274,14 +274,13 @@ Finding each_use_is_gathered(const Evidence& evidence) {
 }
 
 Finding units_are_gathered(const Evidence& evidence) {
-  for (std::size_t rank = 0; rank < evidence.of.size() && evidence.of.size() > 1; ++rank) {
-    if (std::ranges::none_of(evidence.of[rank], [](const Seen& seen) {
-          return seen.kind == EventKind::kLaunch && is_all_gather(seen);
-        })) {
-      return "rank " + std::to_string(rank) + " has gathered nothing, so no unit was ever whole";
-    }
-  }
-  return "";
+  return first_in(ranks_in(evidence), [&](const RankSaid& rank) {
+    const bool gathers = std::ranges::any_of(
+        rank.launches(), [](const Seen* launch) { return is_all_gather(*launch); });
+    return evidence.of.size() > 1 && !gathers
+               ? on(rank.rank) + " has gathered nothing, so no unit was ever whole"
+               : "";
+  });
 }
 
 Finding each_gradient_is_reduced(const Evidence& evidence) {
@@ -308,44 +307,42 @@ Finding reduce_scatters_have_their_moment(const Evidence& evidence) {
 }
 
 Finding one_is_reduced_at_a_time(const Evidence& evidence) {
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+  return first_in(ranks_in(evidence), [](const RankSaid& rank) -> Finding {
     const Seen* under_way = nullptr;
-    for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kLaunch && is_reduce_scatter(seen)) {
+    for (const Seen* seen : rank.all()) {
+      if (seen->kind == EventKind::kLaunch && is_reduce_scatter(*seen)) {
         if (under_way != nullptr) {
-          return Finding("rank " + std::to_string(rank) + ", step " +
-                         std::to_string(seen.place.step) + ": " + describe_operation(seen) +
+          return Finding(in(rank, seen->place.step) + ": " + describe_operation(*seen) +
                          " was launched before " + describe_operation(*under_way) +
                          " was waited for: one is under way at most")
-              .at(&seen, "launched too early");
+              .at(seen, "launched too early");
         }
-        under_way = &seen;
-      } else if (seen.kind == EventKind::kDone && under_way != nullptr &&
-                 seen.operation == under_way->operation) {
+        under_way = seen;
+      } else if (seen->kind == EventKind::kDone && under_way != nullptr &&
+                 seen->operation == under_way->operation) {
         under_way = nullptr;
       }
     }
-  }
-  return "";
+    return "";
+  });
 }
 
 Finding no_sync_reduces_nothing(const Evidence& evidence) {
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+  return first_in(ranks_in(evidence), [](const RankSaid& rank) -> Finding {
     bool inside = false;
-    for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kFact && seen.text == "pass") {
-        inside = seen.number != 0;
-      } else if (seen.kind == EventKind::kPhase && seen.place.phase == Phase::kFinish) {
+    for (const Seen* seen : rank.all()) {
+      if (seen->kind == EventKind::kFact && seen->text == kPass.name) {
+        inside = seen->number != 0;
+      } else if (seen->kind == EventKind::kPhase && seen->place.phase == Phase::kFinish) {
         inside = false;
-      } else if (inside && seen.kind == EventKind::kLaunch && !is_all_gather(seen)) {
-        return Finding("rank " + std::to_string(rank) + ", step " +
-                       std::to_string(seen.place.step) + ": " + describe_operation(seen) +
+      } else if (inside && seen->kind == EventKind::kLaunch && !is_all_gather(*seen)) {
+        return Finding(in(rank, seen->place.step) + ": " + describe_operation(*seen) +
                        " was launched inside a NoSync scope: ask in backward")
-            .at(&seen, "extra operation");
+            .at(seen, "extra operation");
       }
     }
-  }
-  return "";
+    return "";
+  });
 }
 
 }  // namespace ddp::testing

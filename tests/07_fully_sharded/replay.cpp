@@ -182,10 +182,6 @@ Finding difference(const Case& one, const std::string& name, const at::Tensor& a
   return said(is_close(subject, actual, expected, tolerance_of(one, expected)));
 }
 
-std::string in_step(const Seen& seen, int rank) {
-  return "rank " + std::to_string(rank) + ", step " + std::to_string(seen.place.step);
-}
-
 std::string unit(std::int64_t index) { return " of unit " + std::to_string(index); }
 
 // What else is known of a gradient that is wrong. `last`: what the last backward has added to it.
@@ -211,15 +207,14 @@ Finding wrong_value(const Evidence& evidence, const Case& one, const Seen& seen,
     const at::Tensor& whole = flat.at(seen.index);
     return whole.defined() ? chunk_of(whole, owner.ranks, owner.place) : whole;
   };
-  if (seen.text == "output") {
-    return difference(one,
-                      in_step(seen, rank) + ": the output of pass " + std::to_string(seen.index),
+  if (seen.text == kOutput.name) {
+    return difference(one, where(seen, rank) + ": the output of pass " + std::to_string(seen.index),
                       seen.value, step.outputs.at(seen.index).at(rank), ranks);
   }
-  if (seen.text == "gradient") {
+  if (seen.text == kGradient.name) {
     const at::Tensor expected = of_chunk(step.gradients);
     Finding found = difference(
-        one, in_step(seen, rank) + ": after finish() the gradient of the shard" + unit(seen.index),
+        one, where(seen, rank) + ": after finish() the gradient of the shard" + unit(seen.index),
         seen.value, expected, ranks);
     if (!found.empty()) {
       found.text += why_wrong(evidence, one, seen, rank, of_chunk(step.last));
@@ -227,7 +222,7 @@ Finding wrong_value(const Evidence& evidence, const Case& one, const Seen& seen,
     return found;
   }
   const std::string name =
-      in_step(seen, rank) + ": after the optimizer's step the shard" + unit(seen.index);
+      where(seen, rank) + ": after the optimizer's step the shard" + unit(seen.index);
   const at::Tensor expected = of_chunk(step.parameters);
   const std::int64_t elements = step.parameters[seen.index].numel();
   const std::int64_t own =
@@ -244,21 +239,15 @@ Finding wrong_value(const Evidence& evidence, const Case& one, const Seen& seen,
 Finding shards_are_rank_0s(const Evidence& evidence) {
   const Case& one = case_of(evidence);
   const int first = members_of(evidence.world, one.group)[0];
-  Finding changed = first_event(evidence, EventKind::kFact, [](const Seen& seen, int rank) {
-    return seen.text == "given parameter was changed"
-               ? "rank " + std::to_string(rank) + ": construction has written to parameter " +
-                     std::to_string(seen.number) + unit(seen.index) + ", which it is to read alone"
-               : "";
+  Finding changed = first_event(evidence, kGivenChanged, [](const Seen& seen, int rank) {
+    return on(rank) + ": construction has written to parameter " + std::to_string(seen.number) +
+           unit(seen.index) + ", which it is to read alone";
   });
   if (!changed.empty()) {
     return changed;
   }
-  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> Finding {
-    if (seen.text != "initial shard") {
-      return "";
-    }
-    const std::string name =
-        "rank " + std::to_string(rank) + ": after construction the shard" + unit(seen.index);
+  return first_event(evidence, kInitialShard, [&](const Seen& seen, int rank) -> Finding {
+    const std::string name = on(rank) + ": after construction the shard" + unit(seen.index);
     if (!seen.value.defined()) {
       return name + " is not there, or no flat leaf tensor that requires a gradient";
     }
@@ -272,17 +261,15 @@ Finding shards_are_rank_0s(const Evidence& evidence) {
 Finding values_are_the_unsharded_models(const Evidence& evidence) {
   const Case& one = case_of(evidence);
   return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> Finding {
-    const bool known = seen.text == "output" || seen.text == "gradient" || seen.text == "shard";
+    const bool known =
+        seen.text == kOutput.name || seen.text == kGradient.name || seen.text == kShard.name;
     return known && seen.place.step >= 0 ? wrong_value(evidence, one, seen, rank) : Finding();
   });
 }
 
 Finding norm_is_that_of_all_units(const Evidence& evidence) {
   const Case& one = case_of(evidence);
-  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> Finding {
-    if (seen.text != "norm") {
-      return "";
-    }
+  return first_event(evidence, kReturnedNorm, [&](const Seen& seen, int rank) -> Finding {
     const Owner owner = owner_of(evidence, one, rank);
     std::vector<double> squares(owner.ranks);
     for (const at::Tensor& gradient : replayed(one).at(seen.place.step).gradients) {
@@ -293,7 +280,7 @@ Finding norm_is_that_of_all_units(const Evidence& evidence) {
     }
     const std::string text = wrong_norm(seen.value.item<double>(), squares, owner.place, 1e-4,
                                         "the gradients of all units together");
-    return text.empty() ? "" : in_step(seen, rank) + ": " + text;
+    return text.empty() ? "" : where(seen, rank) + ": " + text;
   });
 }
 

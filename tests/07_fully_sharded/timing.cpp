@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "claims.h"
 #include "ddp/virtual_time/virtual_time.h"
@@ -18,8 +19,8 @@ std::int64_t compute_ns(std::int64_t unit, bool backward, int rank) {
 }
 
 std::int64_t cost_of(const Seen& seen, int rank) {
-  const bool backward = seen.text == "backward";
-  return seen.kind == EventKind::kFact && (backward || seen.text == "forward")
+  const bool backward = seen.text == kBackward.name;
+  return seen.kind == EventKind::kFact && (backward || seen.text == kForward.name)
              ? compute_ns(seen.index, backward, rank)
              : 0;
 }
@@ -56,24 +57,18 @@ Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const Case& one = case_of(evidence);
   const ComputeCost cost = cost_of;
   const VirtualTime time(evidence, network, cost);
-  Finding found;
-  for (std::size_t i = 0; i < one.steps.size(); ++i) {
-    const auto step = static_cast<int>(i);
-    Chain chain = chain_of(evidence, step, network, true);
-    const std::int64_t took = time.step_ns(step);
-    if (Chain late = chain_of(evidence, step, network, false); took == late.now()) {
-      chain = std::move(late);
-    }
-    if (took != chain.now()) {
-      found = off_the_chain(step, took, chain.now(), "gathers, units and reduce-scatters") +
-              first_off(time, step, chain, members_of(evidence.world, one.group));
-    }
-    found = with_times(std::move(found), step, chain.now(), chain, cost);
-    if (!found.empty()) {
-      break;
-    }
-  }
-  return found;
+  std::vector<int> steps(one.steps.size());
+  std::iota(steps.begin(), steps.end(), 0);
+  return wrong_times(
+      time, cost, steps,
+      [&](int step) {
+        return std::vector{chain_of(evidence, step, network, /*waits_for_the_one_before=*/true),
+                           chain_of(evidence, step, network, /*waits_for_the_one_before=*/false)};
+      },
+      [&](int step, std::int64_t took, const Chain& chain) {
+        return off_the_chain(step, took, chain.now(), "gathers, units and reduce-scatters") +
+               first_off(time, step, chain, members_of(evidence.world, one.group));
+      });
 }
 
 // Layers that take time, with several units gathered ahead. One rank need not launch.

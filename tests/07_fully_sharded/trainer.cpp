@@ -14,6 +14,7 @@
 #include "grader/calls.h"
 #include "grader/compare.h"
 #include "grader/scenario.h"
+#include "grader/training_evidence.h"
 
 namespace ddp::testing {
 
@@ -37,7 +38,7 @@ struct Told : autograd::Function<Told> {
     const at::Tensor parameter = context->get_saved_variables()[0];
     TORCH_CHECK(has_storage(parameter), "the backward of unit ", unit,
                 " begins, and its parameters have no memory: it is to be gathered before");
-    reinterpret_cast<Client*>(context->saved_data["client"].toInt())->fact("backward", 1, unit);
+    reinterpret_cast<Client*>(context->saved_data["client"].toInt())->fact(kBackward, 1, unit);
     return {gradients[0], at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -69,18 +70,18 @@ class Trainer {
  public:
   Trainer(Client& client, const Case& one)
       : client_(client), case_(one), group_(make_group(client.shared_from_this(), one.group)) {
-    client.fact("case", &one - cases().data());
+    client.fact(kCase, &one - cases().data());
   }
 
   void construct_alone() {
     construct();
-    hand_in_shards("initial shard");
+    hand_in_shards(kInitialShard);
     destroy();
   }
 
   void run() {
     construct();
-    hand_in_shards("initial shard");
+    hand_in_shards(kInitialShard);
     for (std::size_t i = 0; i < case_.steps.size(); ++i) {
       step(static_cast<int>(i));
     }
@@ -102,14 +103,13 @@ class Trainer {
     for (std::size_t i = 0; i < units.size(); ++i) {
       for (std::size_t j = 0; j < before[i].size(); ++j) {
         if (!same_bits(units[i].parameters[j].detach(), before[i][j].detach())) {
-          client_.fact("given parameter was changed", static_cast<std::int64_t>(j),
-                       static_cast<std::int64_t>(i));
+          client_.fact(kGivenChanged, static_cast<std::int64_t>(j), static_cast<std::int64_t>(i));
         }
       }
     }
   }
 
-  void hand_in_shards(const char* name) {
+  void hand_in_shards(ValueKey name) {
     const std::vector<at::Tensor>& shards = model_->shards();
     for (std::size_t i = 0; i < case_.units.size(); ++i) {
       const at::Tensor shard = i < shards.size() ? shards[i] : at::Tensor();
@@ -138,7 +138,7 @@ class Trainer {
     };
     enter(pass.no_sync != pass.scope_turns);
     go_to(Phase::kForward);
-    client_.fact("pass", pass.no_sync);
+    client_.fact(kPass, pass.no_sync);
     at::Tensor x = input_of(case_, client_.rank(), step_, place);
     x.set_requires_grad(pass.how == How::kCheckpoint);
     how_ = pass.how;
@@ -152,7 +152,7 @@ class Trainer {
       }
       client_.fact("threw, as it was to", 1);
     }
-    client_.value("output", y.defined() ? y.detach() : y, static_cast<std::int64_t>(place));
+    client_.value(kOutput, y.defined() ? y.detach() : y, static_cast<std::int64_t>(place));
     if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
       const at::Tensor loss = loss_of(y, case_.loss_scale);
       y.reset();
@@ -180,15 +180,16 @@ class Trainer {
     go_to(Phase::kCall);
     const std::vector<at::Tensor>& shards = model_->shards();
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      client_.value("gradient", shards[i].grad(), static_cast<std::int64_t>(i));
+      client_.value(kGradient, shards[i].grad(), static_cast<std::int64_t>(i));
     }
     if (step.max_norm > 0) {
       const KeptSurroundings kept(client_, "clip_grad_norm()");
-      client_.value("norm", at::scalar_tensor(model_->clip_grad_norm(step.max_norm), at::kDouble));
+      client_.value(kReturnedNorm,
+                    at::scalar_tensor(model_->clip_grad_norm(step.max_norm), at::kDouble));
     }
     update(step);
     go_to(Phase::kSetup);
-    hand_in_shards("shard");
+    hand_in_shards(kShard);
   }
 
   void update(const Step& step) {
@@ -230,7 +231,7 @@ std::vector<Unit> units_of(Client& client, const Case& one, int rank, const How*
     const UnitFunction function = [&client, one, number, how](
                                       const at::Tensor& x,
                                       const std::vector<at::Tensor>& given) -> at::Tensor {
-      client.fact("forward", 1, number);
+      client.fact(kForward, 1, number);
       const auto& shapes = one.units[number].shapes;
       TORCH_CHECK(given.size() == shapes.size() + (one.units[number].tied ? 1 : 0), "unit ", number,
                   "'s function was given ", given.size(), " parameters, not as many as it has");

@@ -7,7 +7,6 @@
 #include <c10/core/DefaultDtype.h>
 
 #include <cfenv>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <utility>
@@ -41,7 +40,7 @@ bool flushes_subnormals() {
 void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
   const bool must_fail = what.starts_with(kMustFail);
   const KeptSurroundings kept(client, must_fail ? what.substr(kMustFail.size()) : what);
-  client.fact("attempt", 1);
+  client.fact(kAttempt, 1);
   try {
     call();
   } catch (const c10::Error& error) {
@@ -114,11 +113,11 @@ void choose_unusual_modes() {
 
 Finding surroundings_are_left_alone(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> Finding {
-    return fact.text.starts_with(kLeftChanged)
-               ? where(fact, rank) + ": " + fact.text.substr(std::strlen(kLeftChanged)) +
-                     " is not as it was before, and belongs to the caller: set it back, where an "
-                     "exception leaves, too (guards such as at::NoGradGuard do)"
-               : "";
+    const auto what = rest_of(fact.text, kLeftChanged);
+    return what ? where(fact, rank) + ": " + *what +
+                      " is not as it was before, and belongs to the caller: set it back, where an "
+                      "exception leaves, too (guards such as at::NoGradGuard do)"
+                : "";
   });
 }
 

@@ -10,6 +10,7 @@
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
+#include "grader/evidence_view.h"
 #include "grader/finding.h"
 
 // Calls of a stage's code, within a scenario: what they throw, leave changed, and hold on to.
@@ -19,6 +20,9 @@ namespace ddp::testing {
 /// Calls `call`, which must be refused; hands in whether it threw: the type and the text of its
 /// exception. That of a stub goes on.
 void attempt(Client& client, const std::string& what, const std::function<void()>& call);
+
+/// Tells that a call begins that may throw.
+constexpr FactKey kAttempt{"attempt"};
 
 /// Begins what "threw" if a call needed communication that failed.
 inline const std::string kMustFail = "must fail: ";
@@ -66,6 +70,9 @@ void choose_unusual_modes();
 
 /// No call has changed what is not its own.
 Finding surroundings_are_left_alone(const Evidence& evidence);
+
+/// Begins the facts of what is counted, for growth_in_steps().
+constexpr const char* kHeld = "held: ";
 
 /// What a rank holds that a synchronizer could collect: operations, gradients, memory, threads.
 class HeldMeter {

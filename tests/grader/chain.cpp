@@ -52,7 +52,7 @@ std::vector<std::int64_t> Chain::launch_in_backward(
     clock += forward_ns(training);
     std::set<std::int64_t> ready;
     std::size_t next = 0;
-    for (const Seen* seen : training.steps.at(step).ready) {
+    for (const Seen* seen : ready_in(training.steps.at(step))) {
       moments_[place].push_back({"backward layer " + std::to_string(seen->index), clock});
       clock += backward_ns(training, seen->index, training.rank);
       ready.insert(seen->index);
@@ -76,6 +76,37 @@ Finding with_times(Finding finding, int step, std::int64_t expected, const Chain
   return finding;
 }
 
+Finding wrong_times(
+    const VirtualTime& time, const ComputeCost& cost, const std::vector<int>& steps,
+    const std::function<std::vector<Chain>(int step)>& chains,
+    const std::function<std::string(int step, std::int64_t took, const Chain& chain)>& off) {
+  Finding found;
+  for (const int step : steps) {
+    const std::vector<Chain> possible = chains(step);
+    const std::int64_t took = time.step_ns(step);
+    const Chain* chain = &possible.front();
+    for (const Chain& other : possible) {
+      chain = other.now() == took ? &other : chain;
+    }
+    const std::string wrong = chain->now() == took ? "" : off(step, took, *chain);
+    found = with_times(wrong, step, chain->now(), *chain, cost);
+    if (!found.empty()) {
+      break;
+    }
+  }
+  return found;
+}
+
+std::vector<int> ended_steps(const TrainingOfRank& training) {
+  std::vector<int> steps;
+  for (const auto& [number, step] : training.steps) {
+    if (has_ended(step)) {
+      steps.push_back(number);
+    }
+  }
+  return steps;
+}
+
 ComputeCost compute_cost(std::int64_t forward_ns,
                          std::function<std::int64_t(std::int64_t layer, int rank)> backward_ns) {
   return [forward_ns, backward_ns = std::move(backward_ns)](const Seen& seen,
@@ -89,14 +120,14 @@ ComputeCost compute_cost(std::int64_t forward_ns,
 
 std::int64_t forward_ns(const TrainingOfRank& training) {
   std::int64_t ns = 0;
-  for (const auto& [layer, parameter] : training.parameter) {
+  for (const auto& [layer, parameter] : training[kParameter]) {
     ns += 3'000 + parameter.numel();
   }
   return ns;
 }
 
 std::int64_t backward_ns(const TrainingOfRank& training, std::int64_t layer, int rank) {
-  return 5'000 + 7 * training.parameter.at(layer).numel() + 1'100 * rank;
+  return 5'000 + 7 * training[kParameter].at(layer).numel() + 1'100 * rank;
 }
 
 ComputeCost layer_times(const TrainingOfRank& training) {

@@ -65,6 +65,16 @@ class Chain {
 Finding with_times(Finding finding, int step, std::int64_t expected, const Chain& chain,
                    const ComputeCost& cost);
 
+/// In the words of `off`, the first of these steps that takes the time of none of its `chains`, and
+/// should take that of the first; if there is none, the times of the last step.
+Finding wrong_times(
+    const VirtualTime& time, const ComputeCost& cost, const std::vector<int>& steps,
+    const std::function<std::vector<Chain>(int step)>& chains,
+    const std::function<std::string(int step, std::int64_t took, const Chain& chain)>& off);
+
+/// Those that a rank has ended.
+std::vector<int> ended_steps(const TrainingOfRank& training);
+
 /// Forward of all layers, and backward of a layer on a rank.
 ComputeCost compute_cost(std::int64_t forward_ns,
                          std::function<std::int64_t(std::int64_t layer, int rank)> backward_ns);

@@ -79,6 +79,32 @@ struct Finding {
   std::optional<Values> values = {};
 };
 
+/// What `check` finds in the first element of a range in which it finds something.
+template <typename Range, typename Check>
+Finding first_in(const Range& range, const Check& check) {
+  for (const auto& each : range) {
+    if (Finding finding = check(each); !finding.empty()) {
+      return finding;
+    }
+  }
+  return "";
+}
+
+/// "a, b, c": what `describe` says of elements of a range, at `most` of so many, and then `more`.
+template <typename Range, typename Describe>
+std::string enumerated(const Range& range, const Describe& describe, std::size_t most = 12,
+                       const std::string& more = " ...") {
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& each : range) {
+    if (count++ == most) {
+      return text + more;
+    }
+    text += (text.empty() ? "" : ", ") + describe(each);
+  }
+  return text;
+}
+
 /// The finding with this text before its own.
 inline Finding operator+(const std::string& before, Finding finding) {
   finding.text = before + finding.text;

@@ -75,8 +75,8 @@ std::vector<Scenario> joined(const std::vector<std::vector<Scenario>>& lists) {
 
 Predicate all_of(std::vector<Predicate> predicates) {
   return [predicates = std::move(predicates)](const Evidence& evidence) {
-    for (const Predicate& holds : predicates) {
-      if (Finding finding = holds(evidence); !finding.empty()) {
+    for (const Predicate& violation : predicates) {
+      if (Finding finding = violation(evidence); !finding.empty()) {
         return finding;
       }
     }
@@ -92,9 +92,9 @@ std::string in_scenario(const Scenario& scenario) {
 }
 
 // What is wrong by a predicate. A scenario that did not come to its end may lack what it looks for.
-Finding finding_of(const Predicate& holds, const Evidence& evidence) {
+Finding finding_of(const Predicate& violation, const Evidence& evidence) {
   try {
-    return holds(evidence);
+    return violation(evidence);
   } catch (const std::exception&) {
     if (evidence.reports.ok()) {
       throw;
@@ -132,8 +132,7 @@ std::string said_of(const Scenario& scenario, const Run& run, const std::string&
   }
   return "in " + in_scenario(scenario) + ", late callbacks: " + finding +
          "\nHere the callbacks of a future run only after whoever waits for its operation has gone "
-         "on, "
-         "as a network may have it.";
+         "on, as a network may have it.";
 }
 
 std::string kind_of(const RankReport& culprit) {
@@ -166,8 +165,8 @@ Shown ending_of(const Scenario& scenario, const Run& run) {
 }
 
 // What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.
-Shown wrong_in(const Scenario& scenario, const Run& run, const Predicate& holds, bool charged) {
-  Finding found = finding_of(holds, run.evidence);
+Shown wrong_in(const Scenario& scenario, const Run& run, const Predicate& violation, bool charged) {
+  Finding found = finding_of(violation, run.evidence);
   if (found.empty()) {
     return run.whole() || !charged ? Shown{std::move(found), &run} : ending_of(scenario, run);
   }
@@ -194,8 +193,8 @@ struct Verdict {
   const Finding& finding() const { return shown.finding; }
 };
 
-Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs, const Predicate& holds,
-                   const Predicate& unless) {
+Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs,
+                   const Predicate& violation, const Predicate& unless) {
   const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
   Shown in_usual_order;
   for (const Run& run : runs) {
@@ -204,7 +203,7 @@ Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs, const 
     if (!other.empty()) {
       return {&scenario, {}, other.text, edge_cases_of(other, run), payer};
     }
-    Shown shown = wrong_in(scenario, run, holds, payer == test);
+    Shown shown = wrong_in(scenario, run, violation, payer == test);
     if (!shown.finding.empty()) {
       const EdgeCases edge_cases = edge_cases_of(shown.finding, run);
       return {&scenario, std::move(shown), "", edge_cases, payer};
@@ -295,7 +294,7 @@ void settle(const Judgement& found) {
 
 }  // namespace
 
-void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
+void judge(const std::vector<Scenario>& scenarios, const Predicate& violation,
            const Predicate& unless) {
   const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
@@ -311,7 +310,7 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
     if (is_stub(runs)) {
       return;
     }
-    Verdict verdict = verdict_on(scenario, runs, holds, unless);
+    Verdict verdict = verdict_on(scenario, runs, violation, unless);
     const bool needed = verdict.edge_cases.empty() &&
                         (&scenario == &scenarios.front() || scenario.charged_to == test);
     if (!verdict.unjudged.empty()) {
@@ -337,16 +336,17 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
   settle(found);
 }
 
-Predicate only_where(const Scenario& ordinary, const Predicate& first, const Predicate& holds) {
+Predicate only_where(const Scenario& ordinary, const Predicate& first, const Predicate& violation) {
   return [=](const Evidence& evidence) {
     const bool right = std::ranges::all_of(
         runs_of(ordinary), [&](const Run& run) { return finding_of(first, run.evidence).empty(); });
-    return right ? holds(evidence) : Finding();
+    return right ? violation(evidence) : Finding();
   };
 }
 
-void judge_together(const std::vector<Scenario>& scenarios,
-                    const std::function<std::string(const std::vector<const Evidence*>&)>& holds) {
+void judge_together(
+    const std::vector<Scenario>& scenarios,
+    const std::function<std::string(const std::vector<const Evidence*>&)>& violation) {
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();
   }
@@ -369,7 +369,7 @@ void judge_together(const std::vector<Scenario>& scenarios,
     }
     all.push_back(&runs.front().evidence);
   }
-  const std::string finding = holds(all);
+  const std::string finding = violation(all);
   note_runs(finding.empty() ? 1 : 0, 1);
   if (!finding.empty()) {
     note_broken({scenarios.front().name, {}, scenarios.front().charged_to});

@@ -1,11 +1,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
-#include <string_view>
 
+#include "grader/settings.h"
 #include "grader/training.h"
 #include "grader/training_claims.h"
 #include "grader/training_evidence.h"
@@ -19,7 +18,7 @@ namespace {
 Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t ranks) {
   const TrainingStep& step = training.steps.at(number);
   std::vector<Payload> all_reduces;
-  for (const Seen* launch : step.launches) {
+  for (const Seen* launch : step.launches()) {
     if (launch->place.no_sync || launch->place.phase == Phase::kDestruction ||
         launch->type == c10d::OpType::BARRIER) {
       continue;  // other claims' business
@@ -35,14 +34,15 @@ Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t r
     return "";
   }
   std::set<std::int64_t> due;
-  for (const Seen* ready : step.ready) {
+  for (const Seen* ready : ready_in(step)) {
     due.insert(ready->index);
   }
   const auto count = all_reduces.size();
   std::string missing;
   std::vector<Payload> optional;
-  for (const auto& [index, parameter] : training.parameter) {
-    if (!training.trainable.contains(index)) {
+  const std::set<std::int64_t> layers = trainable(training);
+  for (const auto& [index, parameter] : training[kParameter]) {
+    if (!layers.contains(index)) {
       continue;
     }
     const Payload payload{parameter.numel(), parameter.scalar_type()};
@@ -61,8 +61,8 @@ Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t r
              std::to_string(due.size()) + ", one for each gradient of exactly its elements" +
              (missing.empty() ? "" : "; none fits " + missing) +
              (all_reduces.empty() ? "" : "; too many are " + std::to_string(all_reduces.size())) +
-             "; launched was:" + list_of(step.launches))
-      .at(step.launches.empty() ? nullptr : step.launches.back(),
+             "; launched was:" + list_of(step.launches()))
+      .at(step.launches().empty() ? nullptr : step.launches().back(),
           all_reduces.empty() ? "missing operation" : "extra operation");
 }
 
@@ -116,11 +116,10 @@ Finding no_sync_is_silent(const Evidence& evidence) {
     return waited;  // what comes late, for want of a wait, is not NoSync's
   }
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
-    const std::string_view text = fact.text;
-    return text.starts_with(kTouchedGradient) && fact.place.no_sync
-               ? where(fact, rank) + ": after " +
-                     std::string(text.substr(std::strlen(kTouchedGradient))) + " the gradient of " +
-                     layer(fact.index) + " is not what this rank's backwards have computed"
+    const auto when = rest_of(fact.text, kTouchedGradient);
+    return when && fact.place.no_sync
+               ? where(fact, rank) + ": after " + *when + " the gradient of " + layer(fact.index) +
+                     " is not what this rank's backwards have computed"
                : "";
   });
 }
@@ -129,23 +128,20 @@ Finding one_all_reduce_for_each_gradient(const Evidence& evidence) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";  // no_sync_is_silent() says so
   }
-  return first_in_steps(evidence, [](const auto& ranks, int step) -> Finding {
-    for (const TrainingOfRank& training : ranks) {
-      if (Finding text = wrong_launches(training, step, ranks.size()); !text.empty()) {
-        return text;
-      }
-    }
-    return "";
+  return first_in_steps(evidence, [](const auto& ranks, int step) {
+    return first_in(ranks, [&](const TrainingOfRank& training) {
+      return wrong_launches(training, step, ranks.size());
+    });
   });
 }
 
 Finding every_step_reduces(const Evidence& evidence) {
   return first_on_ranks(
       evidence, [](const TrainingOfRank&, const TrainingStep& step, std::size_t ranks) {
-        const bool nothing = std::ranges::none_of(step.launches, [](const Seen* launch) {
+        const bool nothing = std::ranges::none_of(step.launches(), [](const Seen* launch) {
           return launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
         });
-        return step.ended && ranks > 1 && !step.ready.empty() && nothing
+        return has_ended(step) && ranks > 1 && !ready_in(step).empty() && nothing
                    ? "nothing was communicated, although backward has computed gradients"
                    : "";
       });
@@ -183,24 +179,22 @@ Finding backward_never_waits(const Evidence& evidence) {
 }
 
 Finding backward_launches(const Evidence& evidence) {
-  for (const auto& [model, ranks] : trainings_in(evidence)) {
-    for (const TrainingOfRank& training : ranks) {
-      bool ready = false;
-      bool launched = false;
-      for (const auto& [number, step] : training.steps) {
-        const auto outside = [](const Seen* seen) {
-          return seen->place.phase == Phase::kBackward && !seen->place.no_sync;
-        };
-        ready = ready || std::ranges::any_of(step.ready, outside);
-        launched = launched || std::ranges::any_of(step.launches, outside);
-      }
-      if (ranks.size() > 1 && ready && !launched && launched_inside_no_sync(evidence).empty()) {
-        return "rank " + std::to_string(training.rank) +
-               ": backward launched nothing, so nothing overlaps";
-      }
-    }
+  if (!launched_inside_no_sync(evidence).empty()) {
+    return "";
   }
-  return "";
+  const auto outside = [](const Seen* seen) {
+    return seen->place.phase == Phase::kBackward && !seen->place.no_sync;
+  };
+  return first_training(evidence, [&](const TrainingOfRank& training, const auto& ranks) {
+    bool ready = false;
+    for (const auto& [number, step] : training.steps) {
+      ready = ready || std::ranges::any_of(ready_in(step), outside);
+    }
+    const bool launched = std::ranges::any_of(training.launches(), outside);
+    return ranks.size() > 1 && ready && !launched
+               ? on(training.rank) + ": backward launched nothing, so nothing overlaps"
+               : "";
+  });
 }
 
 }  // namespace ddp::testing

@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "grader/calls.h"
 #include "grader/compare.h"
+#include "grader/scenario.h"
+#include "grader/settings.h"
 #include "grader/training_claims.h"
 #include "grader/training_evidence.h"
 
@@ -45,34 +46,30 @@ bool has_number(std::string_view text, std::string_view number) {
 constexpr std::int64_t kRemovedHooks = 28'800;
 
 Finding not_alone(const TrainingOfRank& training, const TrainingStep& step) {
-  for (const auto& [index, gradient] : step.alone) {
-    const auto local = step.local.find(index);
-    if (local == step.local.end()) {
-      return on(training) + ": a backward after the synchronizer was destroyed did not reach " +
-             layer(index);
+  return first_in(step[kAlone], [&](const auto& gradient) -> Finding {
+    const std::int64_t index = gradient.first;
+    const auto local = step[kLocal].find(index);
+    if (local == step[kLocal].end()) {
+      return on(training.rank) +
+             ": a backward after the synchronizer was destroyed did not reach " + layer(index);
     }
     const std::string name =
-        on(training) + ": after the synchronizer was destroyed, this rank's own gradient of " +
+        on(training.rank) + ": after the synchronizer was destroyed, this rank's own gradient of " +
         layer(index);
-    if (Finding text = said(is_bitwise_equal({name}, gradient, local->second)); !text.empty()) {
-      return text;
-    }
-  }
-  return "";
+    return said(is_bitwise_equal({name}, gradient.second, local->second));
+  });
 }
 
 Finding wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
-  if (threw.text.starts_with(kMustFail)) {
-    const std::string_view how = threw.detail;
-    return how.starts_with("c10::Error")
-               ? ""
-               : "rank " + std::to_string(rank) + ": " + threw.text.substr(kMustFail.size()) +
-                     (how.empty() ? " ended without an error"
-                                  : " threw another exception than communication's c10::Error: " +
-                                        shown(threw.detail));
-  }
   const std::string_view exception = threw.detail;
-  const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
+  if (const auto call = rest_of(threw.text, kMustFail)) {
+    return exception.starts_with("c10::Error") ? ""
+           : exception.empty()                 ? on(rank) + ": " + *call + " ended without an error"
+                                               : on(rank) + ": " + *call +
+                                     " threw another exception than communication's c10::Error: " +
+                                     shown(threw.detail);
+  }
+  const std::string what = on(rank) + ": " + threw.text;
   if (exception.empty()) {
     return what + " was accepted, and must throw c10::Error (TORCH_CHECK does)";
   }
@@ -100,13 +97,13 @@ Finding lost_hooks(const Evidence& evidence) {
   std::set<const TrainingOfRank*> launching;
   return first_on_ranks(
       evidence, [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
-        const bool launched = std::ranges::any_of(step.launches, [](const Seen* launch) {
+        const bool launched = std::ranges::any_of(step.launches(), [](const Seen* launch) {
           return launch->place.phase == Phase::kBackward;
         });
         if (launched) {
           launching.insert(&training);
         }
-        return step.ended && !launched && launching.contains(&training)
+        return has_ended(step) && !launched && launching.contains(&training)
                    ? "backward launched nothing, as it had before another synchronizer of the same "
                      "parameters was destroyed: are this one's hooks gone, too?"
                    : "";
@@ -118,46 +115,44 @@ Finding lost_hooks(const Evidence& evidence) {
 Finding destruction_is_silent(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
     return launch.place.phase == Phase::kDestruction
-               ? "rank " + std::to_string(rank) + ": the destructor launched " +
-                     describe_operation(launch) +
+               ? on(rank) + ": the destructor launched " + describe_operation(launch) +
                      ": other ranks may destroy theirs at another time, or never"
                : "";
   });
 }
 
-Finding destruction_ends_everything(const Evidence& evidence) {
-  if (Finding text = destruction_is_silent(evidence); !text.empty()) {
-    return text;
-  }
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+// What is left of a destroyed synchronizer.
+Finding launched_or_thrown(const Evidence& evidence) {
+  return first_rank(evidence, [](const SeenList& said) -> Finding {
     bool destroyed = false;
-    for (const Seen& seen : evidence.of[rank]) {
-      destroyed = destroyed || (seen.kind == EventKind::kFact && seen.text == "destroyed");
-      const std::string who = "rank " + std::to_string(rank) + ": ";
+    for (const Seen& seen : said) {
+      destroyed = destroyed || (seen.kind == EventKind::kFact && seen.text == kDestroyed.name);
       if (destroyed && seen.kind == EventKind::kLaunch) {
-        return Finding(who + "a backward after the synchronizer was destroyed launched " +
+        return Finding("a backward after the synchronizer was destroyed launched " +
                        describe_operation(seen) + ": are its hooks still there?")
             .at(&seen, "extra operation");
       }
       if (seen.kind == EventKind::kThrew) {
-        return Finding(
-                   who + seen.text +
-                   " threw an exception: are its hooks still there? It was: " + shown(seen.detail))
+        return Finding(seen.text + " threw an exception: are its hooks still there? It was: " +
+                       shown(seen.detail))
             .at(&seen);
       }
     }
-  }
-  Finding found;
-  for (const auto& [model, ranks] : trainings_in(evidence)) {
-    for (const TrainingOfRank& training : ranks) {
-      for (const auto& [number, step] : training.steps) {
-        found = found.empty() ? not_alone(training, step) : found;
-      }
-    }
-  }
-  found = found.empty() ? every_step_reduces(evidence) : found;
-  found = found.empty() ? lost_hooks(evidence) : found;
-  return found.empty() ? growth_in_steps(evidence, 150, kRemovedHooks) : found;
+    return "";
+  });
+}
+
+Finding gradients_are_alone(const Evidence& evidence) {
+  return first_training(evidence, [](const TrainingOfRank& training, const auto&) {
+    return first_in(training.steps,
+                    [&](const auto& step) { return not_alone(training, step.second); });
+  });
+}
+
+Finding destruction_ends_everything(const Evidence& evidence) {
+  const auto grows = [](const Evidence& all) { return growth_in_steps(all, 150, kRemovedHooks); };
+  return all_of({destruction_is_silent, launched_or_thrown, gradients_are_alone, every_step_reduces,
+                 lost_hooks, grows})(evidence);
 }
 
 Finding nothing_grows(const Evidence& evidence) {
@@ -183,13 +178,13 @@ std::int64_t rounded(std::int64_t count) {
 }
 
 Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise) {
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
-    std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;
-    for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kFact && seen.text.starts_with("held: ")) {
-        const std::string what = seen.text.substr(std::strlen("held: "));
-        auto found = std::ranges::find_if(counts, [&](const auto& c) { return c.first == what; });
-        found = found == counts.end() ? counts.insert(found, {what, {}}) : found;
+  return first_rank(evidence, [&](const SeenList& said) -> Finding {
+    std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;  // as they were told
+    for (const Seen& seen : said) {
+      const auto what = rest_of(seen.text, kHeld);
+      if (seen.kind == EventKind::kFact && what) {
+        auto found = std::ranges::find_if(counts, [&](const auto& c) { return c.first == *what; });
+        found = found == counts.end() ? counts.insert(found, {*what, {}}) : found;
         found->second.push_back(seen.number);
       }
     }
@@ -201,15 +196,14 @@ Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_n
       const bool heap = what == "bytes of the heap";
       const auto growth = heap ? (held.at(2) - held.at(0)) / 2
                                : std::min(held.at(1) - held.at(0), held.at(2) - held.at(1));
-      if (growth > (heap ? heap_noise + of_threads(evidence.of[rank]) : 0)) {
+      if (growth > (heap ? heap_noise + of_threads(said) : 0)) {
         const auto each = rounded((held.at(2) - held.at(0)) / (2 * steps));
-        return "rank " + std::to_string(rank) + ": " + what + " grew by " +
-               (each > 0 ? "about " + std::to_string(each) : "less than one") +
+        return what + " grew by " + (each > 0 ? "about " + std::to_string(each) : "less than one") +
                " in each repetition: somebody collects them, and does not let go of them";
       }
     }
-  }
-  return "";
+    return "";
+  });
 }
 
 Finding misuse_is_refused(const Evidence& evidence) {
@@ -217,7 +211,7 @@ Finding misuse_is_refused(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size() && all.empty(); ++rank) {
     const Seen* launched = nullptr;
     for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kFact && seen.text == "attempt") {
+      if (seen.kind == EventKind::kFact && seen.text == kAttempt.name) {
         launched = nullptr;
       } else if (seen.kind == EventKind::kLaunch) {
         launched = &seen;
@@ -241,15 +235,15 @@ Finding memory_is_bounded(const Evidence& evidence, const std::string& which) {
     if (fact.text == kBytesAllowed) {
       limit = fact.number;
       alive.clear();
-    } else if (fact.text.starts_with(kAlive)) {
+    } else if (const auto what = rest_of(fact.text, kAlive)) {
       alive += (alive.empty() ? "\n  alive then: " : ", ") + std::to_string(fact.number) + " of " +
-               fact.text.substr(std::strlen(kAlive));
+               *what;
     }
-    const bool counts = fact.text.starts_with(kBytes) && fact.text.find(which) != std::string::npos;
-    return counts && fact.number > limit + kNumbers
-               ? "rank " + std::to_string(rank) + ": " + fact.text.substr(6) + " take " +
-                     std::to_string(fact.number) + " bytes, and may take " + std::to_string(limit) +
-                     ": " + std::to_string(fact.number - limit) + " more" + alive
+    const auto what = rest_of(fact.text, kBytes);
+    return what && what->find(which) != std::string::npos && fact.number > limit + kNumbers
+               ? on(rank) + ": " + *what + " take " + std::to_string(fact.number) +
+                     " bytes, and may take " + std::to_string(limit) + ": " +
+                     std::to_string(fact.number - limit) + " more" + alive
                : "";
   });
 }

@@ -177,14 +177,14 @@ void destroy_before_backward(Client& client, const Factory& make, bool by_except
     TORCH_CHECK(!by_exception, "whatever ends a training early");
   } catch (const c10::Error&) {
   }
-  client.fact("destroyed", 1);
+  client.fact(kDestroyed, 1);
   try {
     training.backward(loss);
   } catch (const std::exception& error) {
     client.threw("a backward after the synchronizer was destroyed", error.what());
   }
   training.hand_in_local();
-  training.hand_in("alone");
+  training.hand_in(kAlone);
 }
 
 // Several synchronizers hook the same parameters. Destroying one removes only its own hooks.

@@ -66,27 +66,29 @@ struct Scenario {
   EdgeCases edge_cases = {};
   /// The test that fails instead if backward does not come to its end; empty: charged_to.
   std::string charged_in_backward = {};
-  /// What its ranks load instead of the stage, from the build's lib/: "libddp_baselines.so"; empty: the
-  /// stage. So a baseline never lies in a process with the code that it is compared with.
+  /// What its ranks load instead of the stage, from the build's lib/: "libddp_baselines.so"; empty:
+  /// the stage. So a baseline never lies in a process with the code that it is compared with.
   std::string instead_of_stage = {};
 };
 
 /// What is wrong in the evidence; empty: the claim holds.
 using Predicate = std::function<Finding(const Evidence&)>;
 
-/// Fails the current test if `holds` is not true of all `scenarios`. The message names the first with
-/// the fewest edge cases, so give the simplest first. Where all that break it have edge cases, the
-/// grader may deduct from another test: tools/grading/scoring/deductions.py.
+/// Fails the current test if there is a `violation` in any of `scenarios`. The message names the
+/// first with the fewest edge cases, so give the simplest first. Where all with one have edge
+/// cases, the grader may deduct from another test: tools/grading/scoring/deductions.py.
 ///
-/// Nothing is judged in a scenario in which `unless` finds something that makes `holds` meaningless,
-/// which another test reports; or, without a finding, in a scenario that did not come to its end. If
-/// that leaves out the first scenario, and it has no edge case, the test is not judged.
-void judge(const std::vector<Scenario>& scenarios, const Predicate& holds,
+/// Nothing is judged in a scenario in which `unless` finds something that makes `violation`
+/// meaningless, which another test reports; or, without a finding, in a scenario that did not come
+/// to its end. If that leaves out the first scenario, and it has no edge case, the test is not
+/// judged.
+void judge(const std::vector<Scenario>& scenarios, const Predicate& violation,
            const Predicate& unless = nullptr);
 
 /// The same for a statement about several scenarios together.
-void judge_together(const std::vector<Scenario>& scenarios,
-                    const std::function<std::string(const std::vector<const Evidence*>&)>& holds);
+void judge_together(
+    const std::vector<Scenario>& scenarios,
+    const std::function<std::string(const std::vector<const Evidence*>&)>& violation);
 
 /// Those of `scenarios` that are charged to a test.
 std::vector<Scenario> charged_to(const std::vector<Scenario>& scenarios, const std::string& test);
@@ -98,10 +100,10 @@ std::vector<Scenario> named(const std::vector<Scenario>& scenarios,
 /// All scenarios of several lists.
 std::vector<Scenario> joined(const std::vector<std::vector<Scenario>>& lists);
 
-/// `holds`, judged only if `first` holds in `ordinary`; otherwise another test reports it.
-Predicate only_where(const Scenario& ordinary, const Predicate& first, const Predicate& holds);
+/// `violation`, unless `first` finds something in `ordinary`, which another test reports.
+Predicate only_where(const Scenario& ordinary, const Predicate& first, const Predicate& violation);
 
-/// The first that does not hold: what is wrong, or nothing.
+/// The first violation, or nothing.
 Predicate all_of(std::vector<Predicate> predicates);
 
 }  // namespace ddp::testing

@@ -145,13 +145,13 @@ Training::Training(Client& client, TrainingOptions options, Factory make, Proces
       computed_(std::make_shared<std::vector<at::Tensor>>(parameters_.size())) {
   go_to(Phase::kSetup);
   const OwnAccess own;
-  client_.fact("group", options_.group);
+  client_.fact(kGroup, options_.group);
   std::vector<NamedTensor> named;
   for (std::size_t i = 0; i < options_.layers.size(); ++i) {
     const Layer& layer = options_.layers[i];
     named.push_back({"layer " + std::to_string(i), parameters_[i]});
-    client_.value("start", parameters_[i], static_cast<std::int64_t>(i));
-    client_.fact("trainable", layer.trainable, static_cast<std::int64_t>(i));
+    client_.value(kStart, parameters_[i], static_cast<std::int64_t>(i));
+    client_.fact(kTrainable, layer.trainable, static_cast<std::int64_t>(i));
     requires_grad_.push_back(layer.trainable);
   }
   listed_ = parameters_;
@@ -161,12 +161,12 @@ Training::Training(Client& client, TrainingOptions options, Factory make, Proces
   for (const at::Tensor& tensor : listed_) {
     const auto layer = std::ranges::find_if(
         parameters_, [&](const at::Tensor& parameter) { return parameter.is_same(tensor); });
-    client_.fact("listed", layer - parameters_.begin());
+    client_.fact(kListed, layer - parameters_.begin());
   }
   buffers_ = buffers_of(options_, parameters_, client.rank());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     named.push_back({"buffer " + std::to_string(i), buffers_[i]});
-    client_.value("initial buffer", buffers_[i], static_cast<std::int64_t>(i));
+    client_.value(kInitialBuffer, buffers_[i], static_cast<std::int64_t>(i));
   }
   client_.name(named);
   tap_.emplace(parameters_, [this](std::size_t layer, const at::Tensor& incoming) {
@@ -254,7 +254,7 @@ void Training::clear(Clear how) {
   }
   gradients_.keep();
   if (how == Clear::kNone) {
-    client_.fact("gradients are none", 1);
+    client_.fact(kNoGradients, 1);
   }
 }
 
@@ -295,7 +295,7 @@ at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
   at::Tensor one = at::ones({}, at::TensorOptions(at::kDouble).device(settings().device));
   one.set_requires_grad(true).register_hook([this](const at::Tensor&) {
     if (!quiet_) {
-      client_.fact("backward goes on", 1);
+      client_.fact(kGoesOn, 1);
     }
   });
   at::Tensor sum = one * 0;
@@ -381,7 +381,7 @@ void Training::finish() {
   if (scope_) {
     return;
   }
-  hand_in("gradient");
+  hand_in(kGradient);
   end_step();
 }
 
@@ -457,7 +457,7 @@ void Training::hand_in_local() {
     const bool seen = options_.layers[i].trainable;  // by the tap
     const at::Tensor& gradient = parameters_[i].grad();
     const auto index = static_cast<std::int64_t>(i);
-    client_.value("local", seen ? gradients_.of(i) : gradient, index);
+    client_.value(kLocal, seen ? gradients_.of(i) : gradient, index);
     if (seen && !gradients_.of(i).defined()) {
       tell_edge_case(client_, kUndefined);
     }
@@ -488,13 +488,13 @@ void Training::keep_state(const std::vector<const void*>& places) {
   for (const auto* tensors : {&parameters_, &buffers_}) {
     for (std::size_t i = 0; i < tensors->size(); ++i) {
       const at::Tensor& tensor = (*tensors)[i];
-      const char* const what = tensors == &parameters_ ? "parameter" : "buffer";
+      const std::string what = tensors == &parameters_ ? kParameter : kBuffer;
       client_.value(what, tensor, static_cast<std::int64_t>(i));
       if (!tensor.is_contiguous()) {
-        client_.fact(std::string(kStrided) + what, 1, static_cast<std::int64_t>(i));
+        client_.fact(kStrided + what, 1, static_cast<std::int64_t>(i));
       }
       if (tensor.const_data_ptr() != places[kept_.size()]) {
-        client_.fact(std::string("moved ") + what, 1, static_cast<std::int64_t>(i));
+        client_.fact(kMoved + what, 1, static_cast<std::int64_t>(i));
       }
       kept_.push_back(tensor.clone());
     }

@@ -1,88 +1,22 @@
 #include "grader/training_evidence.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <optional>
-#include <string_view>
 
 namespace ddp::testing {
 
 namespace {
 
-void add_fact(const Seen& fact, TrainingOfRank& training, TrainingStep& step) {
-  const std::string_view text = fact.text;
-  if (text == "group") {
-    training.group = static_cast<int>(fact.number);
-  } else if (text == "listed") {
-    training.listed.push_back(fact.number);
-  } else if (text == "trainable" && fact.number != 0) {
-    training.trainable.insert(fact.index);
-  } else if (text == "gradients are none") {
-    step.ready.clear();
-  } else if (text == "backward goes on") {
-    step.goes_on = &fact;
-  } else if (text == kStridedGradient) {
-    step.strided[fact.index] = fact.number;
-  } else if (text.starts_with(kStrided)) {
-    training.strided.insert(fact.text.substr(std::strlen(kStrided)) + " " +
-                            std::to_string(fact.index));
-  }
-}
-
-void add_value(const Seen& seen, TrainingOfRank& training, TrainingStep& step) {
-  static const std::map<std::string_view, Tensors TrainingOfRank::*> of_rank = {
-      {"start", &TrainingOfRank::start},
-      {"parameter", &TrainingOfRank::parameter},
-      {"initial buffer", &TrainingOfRank::initial_buffer},
-      {"buffer", &TrainingOfRank::buffer}};
-  static const std::map<std::string_view, Tensors TrainingStep::*> of_step = {
-      {"local", &TrainingStep::local},
-      {"gradient", &TrainingStep::gradient},
-      {"updated", &TrainingStep::updated},
-      {"alone", &TrainingStep::alone}};
-  if (seen.index < 0) {
-    training.others[seen.text] = seen.value;
-  } else if (const auto state = of_rank.find(seen.text); state != of_rank.end()) {
-    (training.*state->second)[seen.index] = seen.value;
-  } else if (const auto found = of_step.find(seen.text); found != of_step.end()) {
-    (step.*found->second)[seen.index] = seen.value;
-    if (seen.text == "gradient") {
-      step.ended = true;
-      step.handed_in = &seen;
-    }
-  }
-}
-
-TrainingsByModel sort(const Evidence& evidence) {
-  return parts_of<TrainingOfRank>(evidence, [](const Seen& seen) { return seen.place.model; });
-}
-
-// Steps that every rank has ended.
-std::vector<int> whole_steps(const std::vector<TrainingOfRank>& ranks) {
-  std::vector<int> steps;
-  for (const auto& entry : ranks[0].steps) {
-    const bool whole = std::ranges::all_of(ranks, [&](const TrainingOfRank& training) {
-      const auto found = training.steps.find(entry.first);
-      return found != training.steps.end() && found->second.ended;
-    });
-    if (whole) {
-      steps.push_back(entry.first);
-    }
-  }
-  return steps;
-}
-
 // The gradients that backward computed outside NoSync, in order.
-std::vector<const Seen*> ready_outside(const TrainingStep& step) {
-  std::vector<const Seen*> ready;
-  std::ranges::copy_if(step.ready, std::back_inserter(ready),
-                       [](const Seen* seen) { return !seen->place.no_sync; });
+Events ready_outside(const TrainingStep& step) {
+  Events ready = ready_in(step);
+  std::erase_if(ready, [](const Seen* seen) { return seen->place.no_sync; });
   return ready;
 }
 
 // The place in `ready` of the last of these layers' gradients; nothing if one never came.
-std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
+std::optional<std::size_t> last_ready(const Events& ready,
                                       const std::vector<std::int64_t>& layers) {
   std::size_t last = 0;
   for (const std::int64_t layer : layers) {
@@ -98,34 +32,55 @@ std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
 
 }  // namespace
 
-void TrainingOfRank::add(const Seen& seen) {
-  TrainingStep before;  // the first step
-  TrainingStep& step = seen.place.step < 0 ? before : steps[seen.place.step];
-  if (seen.kind == EventKind::kFact) {
-    add_fact(seen, *this, step);
-  } else if (seen.kind == EventKind::kValue) {
-    add_value(seen, *this, step);
-  } else if (seen.kind == EventKind::kLaunch) {
-    (seen.place.phase == Phase::kConstruction ? construction : step.launches).push_back(&seen);
-  } else if (seen.kind == EventKind::kReady) {
-    step.ready.push_back(&seen);
+const Parts& trainings_in(const Evidence& evidence) {
+  return sorted_once<Parts>(evidence, [](const Evidence& all) {
+    return parts_of(
+        all, [](const Seen& seen) { return seen.place.model; },
+        [](const Said& training) { return !training[kStart].empty(); });
+  });
+}
+
+std::set<std::int64_t> trainable(const TrainingOfRank& training) {
+  std::set<std::int64_t> layers;
+  for (const Seen* fact : training[kTrainable]) {
+    if (fact->number != 0) {
+      layers.insert(fact->index);
+    }
   }
+  return layers;
 }
 
-const TrainingsByModel& trainings_in(const Evidence& evidence) {
-  return sorted_once(evidence, sort);
+std::vector<std::int64_t> listed(const TrainingOfRank& training) {
+  std::vector<std::int64_t> layers;
+  std::ranges::transform(training[kListed], std::back_inserter(layers), &Seen::number);
+  return layers;
 }
 
-std::string where(const Seen& seen, int rank) {
-  std::string text = "rank " + std::to_string(rank);
-  if (seen.place.step >= 0) {
-    text += ", step " + std::to_string(seen.place.step);
+Events ready_in(const TrainingStep& step) {
+  Events ready = step.of(EventKind::kReady);
+  if (const Seen* none = step.last(kNoGradients)) {
+    std::erase_if(ready, [&](const Seen* seen) { return seen->order < none->order; });
   }
-  return text;
+  return ready;
 }
 
-std::string list_of(const std::vector<const Seen*>& launches,
-                    const std::function<std::string(const Seen&)>& end) {
+std::vector<int> whole_steps(const std::vector<TrainingOfRank>& ranks) {
+  std::vector<int> steps;
+  for (const auto& entry : ranks[0].steps) {
+    const bool whole = std::ranges::all_of(ranks, [&](const TrainingOfRank& training) {
+      const auto found = training.steps.find(entry.first);
+      return found != training.steps.end() && has_ended(found->second);
+    });
+    if (whole) {
+      steps.push_back(entry.first);
+    }
+  }
+  return steps;
+}
+
+bool has_ended(const TrainingStep& step) { return !step[kGradient].empty(); }
+
+std::string list_of(const Events& launches, const std::function<std::string(const Seen&)>& end) {
   constexpr std::size_t kShown = 12;
   std::string text;
   for (std::size_t i = 0; i < std::min(launches.size(), kShown); ++i) {
@@ -139,15 +94,13 @@ std::string list_of(const std::vector<const Seen*>& launches,
 
 std::string layer(std::int64_t index) { return "layer " + std::to_string(index); }
 
-std::string on(const TrainingOfRank& training) { return "rank " + std::to_string(training.rank); }
-
 std::string in(const TrainingOfRank& training, int step) {
-  return on(training) + ", step " + std::to_string(step);
+  return on(training.rank) + ", step " + std::to_string(step);
 }
 
 std::vector<Turn> turns_of(const TrainingStep& step,
                            const std::vector<std::vector<std::int64_t>>& layers_of_buckets) {
-  const std::vector<const Seen*> ready = ready_outside(step);
+  const Events ready = ready_outside(step);
   std::vector<Turn> turns;
   std::size_t due = 0;  // the place in `ready` of the last gradient of all buckets so far
   for (const std::vector<std::int64_t>& layers : layers_of_buckets) {
@@ -159,7 +112,7 @@ std::vector<Turn> turns_of(const TrainingStep& step,
     }
     if (due < ready.size()) {
       turn.due = ready[due];
-      turn.next = due + 1 < ready.size() ? ready[due + 1] : step.goes_on;
+      turn.next = due + 1 < ready.size() ? ready[due + 1] : step.last(kGoesOn);
     }
   }
   return turns;
@@ -177,6 +130,10 @@ std::string late_for(const Turn& turn, const Seen& launch) {
   }
   return turn.next->kind == EventKind::kReady ? "that of " + layer(turn.next->index) + " was ready"
                                               : "backward had gone on";
+}
+
+std::string to_string(const Payload& payload) {
+  return std::to_string(payload.elements) + " " + dtype_name(payload.dtype);
 }
 
 bool take(std::vector<Payload>& payloads, const Payload& payload) {
@@ -205,42 +162,37 @@ const Seen* last_in_step(const Evidence& evidence, int rank, int step) {
 Finding first_in_steps(
     const Evidence& evidence,
     const std::function<Finding(const std::vector<TrainingOfRank>&, int step)>& what) {
-  for (const auto& [model, ranks] : trainings_in(evidence)) {
-    for (const int step : whole_steps(ranks)) {
-      if (Finding finding = what(ranks, step); !finding.empty()) {
-        return std::move(finding).or_at(last_in_step(evidence, ranks[0].rank, step));
-      }
-    }
-  }
-  return "";
+  return first_in(trainings_in(evidence), [&](const auto& model) {
+    const auto& ranks = model.second;
+    return first_in(whole_steps(ranks), [&](int step) {
+      Finding finding = what(ranks, step);
+      return finding.empty()
+                 ? finding
+                 : std::move(finding).or_at(last_in_step(evidence, ranks[0].rank, step));
+    });
+  });
+}
+
+Finding first_training(const Evidence& evidence,
+                       const std::function<Finding(const TrainingOfRank&,
+                                                   const std::vector<TrainingOfRank>&)>& check) {
+  return first_in(trainings_in(evidence), [&](const auto& model) {
+    return first_in(model.second,
+                    [&](const TrainingOfRank& training) { return check(training, model.second); });
+  });
 }
 
 Finding first_on_ranks(const Evidence& evidence, const CheckOfStep& check) {
-  for (const auto& [model, ranks] : trainings_in(evidence)) {
-    for (const TrainingOfRank& training : ranks) {
-      for (const auto& [number, step] : training.steps) {
-        if (Finding finding = check(training, step, ranks.size()); !finding.empty()) {
-          return in(training, number) + ": " +
-                 std::move(finding).or_at(last_in_step(evidence, training.rank, number));
-        }
-      }
-    }
-  }
-  return "";
-}
-
-Finding first_event(const Evidence& evidence, EventKind kind,
-                    const std::function<Finding(const Seen&, int rank)>& describe) {
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
-    for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == kind) {
-        if (Finding finding = describe(seen, static_cast<int>(rank)); !finding.empty()) {
-          return std::move(finding).or_at(&seen);
-        }
-      }
-    }
-  }
-  return "";
+  return first_training(evidence, [&](const TrainingOfRank& training, const auto& ranks) {
+    return first_in(training.steps, [&](const auto& numbered) -> Finding {
+      const auto& [number, step] = numbered;
+      Finding finding = check(training, step, ranks.size());
+      return finding.empty()
+                 ? finding
+                 : in(training, number) + ": " +
+                       std::move(finding).or_at(last_in_step(evidence, training.rank, number));
+    });
+  });
 }
 
 }  // namespace ddp::testing

@@ -2,10 +2,8 @@
 #include <ATen/Dispatch.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <set>
-#include <string_view>
 
 #include "grader/calls.h"
 #include "grader/compare.h"
@@ -22,7 +20,7 @@ namespace {
 using Ranks = std::vector<TrainingOfRank>;
 
 const at::Tensor& local_of(const TrainingOfRank& training, int step, std::int64_t index) {
-  return training.steps.at(step).local.at(index);
+  return training.steps.at(step)[kLocal].at(index);
 }
 
 // The mean over the ranks; undefined if none has a gradient.
@@ -54,10 +52,10 @@ at::Tensor tolerance_of(const Ranks& ranks, int step, std::int64_t index, at::Sc
 
 // What it means if a gradient is as it was before communication.
 std::string why_local(const TrainingStep& taken, std::int64_t index) {
-  const auto of_parameter = std::ranges::find_if(taken.launches, [&](const Seen* launch) {
+  const auto of_parameter = std::ranges::find_if(taken.launches(), [&](const Seen* launch) {
     return is_all_reduce(*launch) && launch->text == layer(index);
   });
-  return of_parameter == taken.launches.end()
+  return of_parameter == taken.launches().end()
              ? Subject().if_local
              : describe_operation(**of_parameter) + " reduced the parameter, and not its gradient";
 }
@@ -65,8 +63,7 @@ std::string why_local(const TrainingStep& taken, std::int64_t index) {
 std::string of_layouts(const Ranks& ranks, int step, std::int64_t index) {
   std::set<std::int64_t> layouts;
   for (const TrainingOfRank& training : ranks) {
-    const auto& strided = training.steps.at(step).strided;
-    layouts.insert(strided.contains(index) ? strided.at(index) : 0);
+    layouts.insert(training.steps.at(step).number(kStridedGradient, index).value_or(0));
   }
   return layouts.size() > 1
              ? "the strides of this gradient differ between the ranks: what is sent in "
@@ -76,61 +73,50 @@ std::string of_layouts(const Ranks& ranks, int step, std::int64_t index) {
 
 Finding wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
   const at::Tensor mean = mean_of(ranks, step, index);
-  const auto size = static_cast<int>(ranks.size());
-  for (const TrainingOfRank& training : ranks) {
+  return first_in(ranks, [&](const TrainingOfRank& training) -> Finding {
     const TrainingStep& taken = training.steps.at(step);
-    const at::Tensor& gradient = taken.gradient.at(index);
+    const at::Tensor& gradient = taken[kGradient].at(index);
+    const at::Tensor& local = taken[kLocal].at(index);
     const std::string name = in(training, step) + ": the gradient of " + layer(index);
-    if (!training.trainable.contains(index)) {
+    if (!trainable(training).contains(index)) {
       const std::string frozen = name + ", which was frozen at construction,";
-      if (auto text = said(is_bitwise_equal({frozen}, gradient, taken.local.at(index)));
-          !text.empty()) {
-        return text;
-      }
-      continue;
+      return said(is_bitwise_equal({frozen}, gradient, local));
     }
     if (!mean.defined()) {
-      if (gradient.defined() && gradient.ne(0).any().item<bool>()) {
-        return Finding(name + ", which no rank has, is neither undefined nor zero")
-            .at(taken.handed_in, "wrong gradient");
-      }
-      continue;
+      return gradient.defined() && gradient.ne(0).any().item<bool>()
+                 ? Finding(name + ", which no rank has, is neither undefined nor zero")
+                       .at(taken.last(kGradient), "wrong gradient")
+                 : Finding();
     }
     if (is_identical(gradient, mean)) {
-      continue;  // as most are, without a look at tolerances
+      return "";  // as most are, without a look at tolerances
     }
-    const Subject subject{name, size, taken.local.at(index), why_local(taken, index),
+    const Subject subject{name, static_cast<int>(ranks.size()), local, why_local(taken, index),
                           of_layouts(ranks, step, index)};
     const at::Tensor tolerance = tolerance_of(ranks, step, index, mean.scalar_type());
-    if (Finding text = said(is_close(subject, gradient, mean, tolerance)); !text.empty()) {
-      return std::move(text).at(taken.handed_in, "wrong gradient");
-    }
-  }
-  return "";
+    Finding text = said(is_close(subject, gradient, mean, tolerance));
+    return text.empty() ? text : std::move(text).at(taken.last(kGradient), "wrong gradient");
+  });
 }
 
 Finding wrong_mean(const Ranks& ranks, int step) {
-  for (const auto& [index, local] : ranks[0].steps.at(step).local) {
-    if (Finding text = wrong_gradient(ranks, step, index); !text.empty()) {
-      return text;
-    }
-  }
-  return "";
+  return first_in(ranks[0].steps.at(step)[kLocal],
+                  [&](const auto& local) { return wrong_gradient(ranks, step, local.first); });
 }
 
 // Whether a rank's backward ran inside NoSync in this step.
 bool accumulates(const Ranks& ranks, int step) {
   return std::ranges::any_of(ranks, [&](const TrainingOfRank& training) {
-    return std::ranges::any_of(training.steps.at(step).ready,
+    return std::ranges::any_of(ready_in(training.steps.at(step)),
                                [](const Seen* ready) { return ready->place.no_sync; });
   });
 }
 
 Finding other_bits(const Ranks& ranks, int step, std::int64_t index) {
-  const at::Tensor& first = ranks[0].steps.at(step).gradient.at(index);
+  const at::Tensor& first = ranks[0].steps.at(step)[kGradient].at(index);
   for (const TrainingOfRank& training : ranks) {
-    const at::Tensor& gradient = training.steps.at(step).gradient.at(index);
-    if (!first.defined() || !gradient.defined() || !training.trainable.contains(index) ||
+    const at::Tensor& gradient = training.steps.at(step)[kGradient].at(index);
+    if (!first.defined() || !gradient.defined() || !trainable(training).contains(index) ||
         is_identical(gradient, first)) {
       continue;
     }
@@ -146,35 +132,42 @@ Finding other_bits(const Ranks& ranks, int step, std::int64_t index) {
   return "";
 }
 
+// Operations that construction launched.
+Events construction_of(const TrainingOfRank& training) {
+  Events launches = training.launches();
+  std::erase_if(launches,
+                [](const Seen* seen) { return seen->place.phase != Phase::kConstruction; });
+  return launches;
+}
+
 // Why a rank has its own state after construction, by what it launched.
-std::string why_own(const TrainingOfRank& training, const std::string& name,
+std::string why_own(const TrainingOfRank& training, ValueKey what, std::int64_t index,
                     const at::Tensor& state) {
-  const bool sent = std::ranges::any_of(training.construction, [&](const Seen* launch) {
+  const bool sent = std::ranges::any_of(construction_of(training), [&](const Seen* launch) {
     return launch->elements == state.numel() && launch->dtype == state.scalar_type();
   });
   return sent ? "broadcast into a copy, and not written back?" +
-                    std::string(training.strided.contains(name)
+                    std::string(training.number(FactKey{kStrided + std::string(what)}, index)
                                     ? " It is not contiguous, so contiguous() makes a copy."
                                     : "")
               : "not broadcast?";
 }
 
-Finding wrong_state(const TrainingOfRank& training, const Tensors& own, const Tensors& found,
-                    const Tensors& rank_0s, const char* what) {
-  for (const auto& [index, expected] : rank_0s) {
-    const std::string name =
-        on(training) + ": after construction " + what + " " + std::to_string(index);
-    const auto actual = found.find(index);
-    if (actual == found.end()) {
-      continue;  // construction threw, as it may have had to
+// After construction, when what had been `before` is called `what`.
+Finding wrong_state(const TrainingOfRank& training, const TrainingOfRank& rank_0, ValueKey before,
+                    ValueKey what) {
+  return first_in(rank_0[before], [&](const auto& expected) -> Finding {
+    const std::int64_t index = expected.first;
+    const auto actual = training[what].find(index);
+    if (actual == training[what].end()) {
+      return "";  // construction threw, as it may have had to
     }
-    const Subject subject{name, 2, own.at(index),
-                          why_own(training, what + (" " + std::to_string(index)), actual->second)};
-    if (Finding text = said(is_bitwise_equal(subject, actual->second, expected)); !text.empty()) {
-      return text;
-    }
-  }
-  return "";
+    const std::string name = on(training.rank) + ": after construction " + std::string(what) + " " +
+                             std::to_string(index);
+    const Subject subject{name, 2, training[before].at(index),
+                          why_own(training, what, index, actual->second)};
+    return said(is_bitwise_equal(subject, actual->second, expected.second));
+  });
 }
 
 // Each tensor is sent once; a tied weight may be sent for each use. Where all go in one message, each
@@ -182,39 +175,38 @@ Finding wrong_state(const TrainingOfRank& training, const Tensors& own, const Te
 Finding too_much_at_construction(const TrainingOfRank& training) {
   constexpr std::int64_t kAlignment = 16;
   std::int64_t bytes = 0;
-  for (const auto* state : {&training.parameter, &training.buffer}) {
-    for (const auto& [index, tensor] : *state) {
+  for (const ValueKey state : {kParameter, kBuffer}) {
+    for (const auto& [index, tensor] : training[state]) {
       const auto uses =
-          state == &training.parameter ? std::ranges::count(training.listed, index) : 1;
+          state.name == kParameter.name ? std::ranges::count(listed(training), index) : 1;
       const auto size = static_cast<std::int64_t>(tensor.nbytes());
       bytes += (size + kAlignment - 1) / kAlignment * kAlignment * uses;
     }
   }
   std::int64_t sent = 0;
-  for (const Seen* launch : training.construction) {
+  for (const Seen* launch : construction_of(training)) {
     // What is passed on by messages is received and sent.
     sent += c10d::isP2POp(launch->type) ? 0 : launch->bytes;
   }
   return bytes > 0 && sent > bytes
-             ? on(training) + ": construction sent " + std::to_string(sent) + " bytes, and all " +
-                   "parameters and buffers are " + std::to_string(bytes) + ", each padded to " +
-                   std::to_string(kAlignment) + "; it launched:" + list_of(training.construction)
+             ? on(training.rank) + ": construction sent " + std::to_string(sent) +
+                   " bytes, and all " + "parameters and buffers are " + std::to_string(bytes) +
+                   ", each padded to " + std::to_string(kAlignment) +
+                   "; it launched:" + list_of(construction_of(training))
              : "";
 }
 
 std::string touched_state(const Seen& fact, int rank) {
-  const std::string_view text = fact.text;
-  if (text.starts_with(kTouchedGradient) && fact.place.no_sync) {
-    return "";  // no_sync_is_silent() says so
+  if (const auto when = rest_of(fact.text, kTouchedGradient)) {
+    return fact.place.no_sync  // then no_sync_is_silent() says so
+               ? ""
+               : where(fact, rank) + ": the gradient of " + layer(fact.index) +
+                     " has changed after " + *when + ", when it was the caller's";
   }
-  if (text.starts_with(kTouchedGradient)) {
-    return where(fact, rank) + ": the gradient of " + layer(fact.index) + " has changed after " +
-           std::string(text.substr(std::strlen(kTouchedGradient))) + ", when it was the caller's";
-  }
-  return text.starts_with("touched ")
-             ? where(fact, rank) + ": " + std::string(text.substr(8)) + " " +
-                   std::to_string(fact.index) + " has changed: a synchronizer writes gradients only"
-             : "";
+  const auto state = rest_of(fact.text, "touched ");
+  return state ? where(fact, rank) + ": " + *state + " " + std::to_string(fact.index) +
+                     " has changed: a synchronizer writes gradients only"
+               : "";
 }
 
 }  // namespace
@@ -224,11 +216,8 @@ Finding state_is_rank_0s(const Evidence& evidence) {
     bool reduced = false;
     bool due = false;
     for (const TrainingOfRank& training : ranks) {
-      auto text =
-          wrong_state(training, training.start, training.parameter, ranks[0].start, "parameter");
-      text = text.empty() ? wrong_state(training, training.initial_buffer, training.buffer,
-                                        ranks[0].initial_buffer, "buffer")
-                          : text;
+      Finding text = wrong_state(training, ranks[0], kStart, kParameter);
+      text = text.empty() ? wrong_state(training, ranks[0], kInitialBuffer, kBuffer) : text;
       if (!text.empty()) {
         return text;
       }
@@ -236,10 +225,10 @@ Finding state_is_rank_0s(const Evidence& evidence) {
         return finding;
       }
       for (const auto& [number, step] : training.steps) {
-        due = due || (step.ended && std::ranges::any_of(step.ready, [](const Seen* ready) {
+        due = due || (has_ended(step) && std::ranges::any_of(ready_in(step), [](const Seen* ready) {
                         return !ready->place.no_sync;
                       }));
-        reduced = reduced || std::ranges::any_of(step.launches, [](const Seen* launch) {
+        reduced = reduced || std::ranges::any_of(step.launches(), [](const Seen* launch) {
                     return is_all_reduce(*launch) || is_reduce_scatter(*launch);
                   });
       }
@@ -250,11 +239,10 @@ Finding state_is_rank_0s(const Evidence& evidence) {
     }
   }
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
-    return fact.text.starts_with("moved ")
-               ? "rank " + std::to_string(rank) + ": after construction " + fact.text.substr(6) +
-                     " " + std::to_string(fact.index) +
-                     " has another storage: its values must be written into its own"
-               : "";
+    const auto what = rest_of(fact.text, kMoved);
+    return what ? on(rank) + ": after construction " + *what + " " + std::to_string(fact.index) +
+                      " has another storage: its values must be written into its own"
+                : "";
   });
 }
 
@@ -298,13 +286,9 @@ Finding gradients_have_the_same_bits(const Evidence& evidence) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";
   }
-  return first_in_steps(evidence, [](const auto& ranks, int step) -> Finding {
-    for (const auto& [index, local] : ranks[0].steps.at(step).local) {
-      if (Finding text = other_bits(ranks, step, index); !text.empty()) {
-        return text;
-      }
-    }
-    return "";
+  return first_in_steps(evidence, [](const auto& ranks, int step) {
+    return first_in(ranks[0].steps.at(step)[kLocal],
+                    [&](const auto& local) { return other_bits(ranks, step, local.first); });
   });
 }
 
