@@ -131,6 +131,7 @@ Finding one_for_all(const Evidence& evidence) {
 
 const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
+     .title = "Construction broadcasts rank 0's state",
      .points = 2,
      .hint = "Broadcast everything the model consists of: parameters, frozen ones too, and "
              "buffers of every dtype. Autograd must not see it: work on parameter.detach().",
@@ -143,6 +144,7 @@ const GradedTest kConstruction{
 
 const GradedTest kMean{
     {.name = "gradients_are_the_mean_over_ranks",
+     .title = "Gradients are the mean over all ranks",
      .points = 2,
      .hint = "After finish() every trainable parameter's gradient is the sum over the ranks "
              "divided by the world size, in the parameter's own precision.",
@@ -155,6 +157,7 @@ const GradedTest kMean{
 
 const GradedTest kBitwise{
     {.name = "gradients_are_bitwise_equal_across_ranks",
+     .title = "Gradients have the same bits on all ranks",
      .points = 1,
      .hint = "All ranks must end with the very same bits, or their parameters drift apart. Let "
              "every rank do the same arithmetic on the same reduced values.",
@@ -168,6 +171,7 @@ const GradedTest kBitwise{
 
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
+     .title = "Five SGD steps end where one process ends",
      .points = 2,
      .hint = "One step works, but not several? Get each parameter's gradient again in every "
              "finish(): between steps it may be set to none, and is then a different tensor.",
@@ -184,6 +188,7 @@ const GradedTest kTraining{
 
 const GradedTest kMissing{
     {.name = "missing_gradients_count_as_zero",
+     .title = "A missing gradient counts as zero",
      .points = 2,
      .hint = "A gradient that is undefined here may exist on another rank, which waits for you: "
              "take part with zeros, and keep the mean.",
@@ -199,6 +204,7 @@ const GradedTest kMissing{
 
 const GradedTest kOneEach{
     {.name = "one_all_reduce_per_parameter",
+     .title = "Each parameter has one all-reduce per step",
      .points = 2,
      .hint = "finish() makes one all-reduce for each trainable parameter, of exactly its bytes: "
              "none for frozen ones, one for a tied weight, none in forward, backward or NoSync.",
@@ -213,6 +219,7 @@ const GradedTest kOneEach{
 
 const GradedTest kFlat{
     {.name = "flat_form_is_one_all_reduce",
+     .title = "The flat form is one all-reduce",
      .points = 1,
      .hint = "make_flat_ddp: put all gradients one after another into one tensor, zeros for "
              "missing ones, reduce it once, and copy every piece back to its gradient.",
@@ -228,6 +235,7 @@ const GradedTest kFlat{
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_buffer_in_flight",
+     .title = "Nothing touches a buffer in flight",
      .points = 1,
      .hint = "Between the launch of an all-reduce and its wait() the buffer belongs to the "
              "network: neither write it (dividing it) nor read it (a norm for a log).",
@@ -241,6 +249,7 @@ const GradedTest kInFlight{
 
 const GradedTest kErrors{
     {.name = "mistakes_are_errors_and_hang_nobody",
+     .title = "Wrong arguments are errors, and no rank hangs",
      .points = 1,
      .hint = "Check all arguments before the first broadcast, and all gradients before the first "
              "all-reduce: TORCH_CHECK, with the index in the caller's list.",

@@ -80,6 +80,7 @@ std::vector<Scenario> timed(Form form) {
 
 const GradedTest kStepTime{
     {.name = "step_time_is_compute_plus_communication",
+     .title = "Step time is compute plus communication",
      .points = 1,
      .hint = "Nothing overlaps in this stage: all-reduces start after backward, one after another, "
              "and nothing else is communicated. Count yours, and look for a barrier.",

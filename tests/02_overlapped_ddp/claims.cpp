@@ -150,6 +150,7 @@ Finding owed_gradients_go_in_order(const Evidence& evidence) {
 
 const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
+     .title = "Construction broadcasts rank 0's state",
      .points = 1,
      .hint = "As in stage 01: broadcast parameters, frozen ones too, and buffers of every dtype. "
              "Then register the hooks: a broadcast alone gives no points here.",
@@ -160,6 +161,7 @@ const GradedTest kConstruction{
 
 const GradedTest kMean{
     {.name = "gradients_are_the_mean_over_ranks",
+     .title = "Gradients are the mean over all ranks",
      .points = 2,
      .hint = "After finish() every gradient is the sum over the ranks divided by the world size, "
              "in its own precision and with the same bits on all ranks.",
@@ -175,6 +177,7 @@ const GradedTest kMean{
 
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
+     .title = "Five SGD steps end where one process ends",
      .points = 2,
      .hint = "One step works, but not several? Between steps gradients are set to zero, or to none "
              "and are then different tensors. Get each parameter's gradient again in every step.",
@@ -190,6 +193,7 @@ const GradedTest kTraining{
 
 const GradedTest kAccumulation{
     {.name = "micro_batches_communicate_once",
+     .title = "Micro-batches communicate once",
      .points = 2,
      .hint = "Inside NoSync a hook sends nothing, but records that a reduction is due. The sum is "
              "sent by the hook of a backward outside or by finish(), whichever comes first.",
@@ -205,6 +209,7 @@ const GradedTest kAccumulation{
 
 const GradedTest kOneEach{
     {.name = "one_all_reduce_per_parameter",
+     .title = "Each parameter has one all-reduce per step",
      .points = 2,
      .hint = "A step makes one all-reduce for each gradient, of exactly its bytes: none for frozen "
              "ones, one for a tied weight, none in forward, and nothing else is communicated.",
@@ -216,6 +221,7 @@ const GradedTest kOneEach{
 
 const GradedTest kLaunch{
     {.name = "each_all_reduce_starts_in_its_own_hook",
+     .title = "Each all-reduce starts in its own hook",
      .points = 3,
      .hint = "The hook of a parameter launches its all-reduce at once: not before the gradient is "
              "accumulated, not together with the next one, and not in finish().",
@@ -227,6 +233,7 @@ const GradedTest kLaunch{
 
 const GradedTest kNoWait{
     {.name = "nothing_waits_inside_backward",
+     .title = "Nothing waits inside backward",
      .points = 2,
      .hint = "A hook starts communication and returns. Any kind of wait, by Work, by a future or "
              "by polling, blocks backward until the network is done.",
@@ -241,6 +248,7 @@ const GradedTest kNoWait{
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_gradient_in_flight",
+     .title = "Nothing touches a gradient in flight",
      .points = 1,
      .hint = "From its launch until it has been waited for, a gradient belongs to the network: "
              "neither write it (dividing it) nor read it. finish() waits for every handle.",
@@ -255,6 +263,7 @@ const GradedTest kInFlight{
 
 const GradedTest kDestruction{
     {.name = "destruction_removes_the_hooks",
+     .title = "Destruction removes the hooks",
      .points = 1,
      .hint = "The handle that on_gradient_ready returns removes the hook when it is destroyed. Who "
              "owns your handles, and does anything else keep them, or what they refer to, alive?",
@@ -269,6 +278,7 @@ const GradedTest kDestruction{
 
 const GradedTest kGrowth{
     {.name = "a_hundred_steps_do_not_grow",
+     .title = "Memory does not grow in a hundred steps",
      .points = 1,
      .hint = "What a step collects (handles, tensors, flags) must be gone when finish() returns, "
              "or the next step would process it again.",
@@ -281,6 +291,7 @@ const GradedTest kGrowth{
 
 const GradedTest kErrors{
     {.name = "mistakes_are_errors_and_hang_nobody",
+     .title = "Wrong arguments are errors, and no rank hangs",
      .points = 1,
      .hint = "Check all arguments before the first broadcast, a gradient before its launch, and in "
              "the hook whether this parameter is still in flight: TORCH_CHECK, with its index.",

@@ -151,6 +151,7 @@ Finding steps_take_the_chain(const Evidence& evidence) {
 
 const GradedTest kStepTime{
     {.name = "step_time_is_the_chain",
+     .title = "Step time is backward with overlapped all-reduces",
      .points = 2,
      .hint = "Each all-reduce starts when its gradient is ready on all ranks and the previous one "
              "is done. Look for a late launch, a different order, a wait in a hook, or a barrier.",

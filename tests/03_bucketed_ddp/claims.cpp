@@ -42,6 +42,7 @@ Finding something_is_reduced(const Evidence& evidence) {
 
 const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
+     .title = "Construction broadcasts rank 0's state",
      .points = 1,
      .hint = "As in stage 01: parameters, frozen ones too, and buffers of every dtype, bit for "
              "bit, in place.",
@@ -56,6 +57,7 @@ const GradedTest kConstruction{
 
 const GradedTest kMean{
     {.name = "gradients_are_the_mean_over_ranks",
+     .title = "Gradients are the mean over all ranks",
      .points = 2,
      .hint = "Copy each gradient into its place in the bucket, by shape and not by memory; reduce; "
              "divide once; hand each place back to its own parameter. A missing one is zero.",
@@ -71,6 +73,7 @@ const GradedTest kMean{
 
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
+     .title = "Five SGD steps end where one process ends",
      .points = 1,
      .hint = "Between steps a gradient may be set to none, and is then a different tensor from the "
              "one before; or set to zero, and is the same. Both must work.",
@@ -86,6 +89,7 @@ const GradedTest kTraining{
 
 const GradedTest kAccumulation{
     {.name = "gradients_accumulate_inside_no_sync",
+     .title = "Gradients accumulate inside NoSync",
      .points = 1,
      .hint = "Inside NoSync hooks launch nothing. finish() reduces what each gradient holds, "
              "whether or not the last backward called its hook.",
@@ -100,6 +104,7 @@ const GradedTest kAccumulation{
 
 const GradedTest kOneEach{
     {.name = "one_all_reduce_per_bucket",
+     .title = "Each bucket has one all-reduce",
      .points = 2,
      .hint = "Each finish() outside NoSync leaves every bucket of the plan reduced once: a flat "
              "tensor of exactly its elements, in its own dtype. Nothing else is sent.",
@@ -111,6 +116,7 @@ const GradedTest kOneEach{
 
 const GradedTest kOneOrder{
     {.name = "buckets_start_in_plan_order",
+     .title = "Buckets start in the plan's order",
      .points = 2,
      .hint = "Which bucket is next is one number, the same on all ranks. A bucket that is full "
              "before its turn waits; finish() launches the rest in the same order.",
@@ -127,6 +133,7 @@ const GradedTest kOneOrder{
 
 const GradedTest kNoOverlap{
     {.name = "without_overlap_buckets_are_reduced_after_backward",
+     .title = "Without overlap, buckets are reduced after backward",
      .points = 1,
      .hint = "overlap = false: nothing is launched before finish(), which reduces the buckets of "
              "the same plan in the same order.",
@@ -142,6 +149,7 @@ const GradedTest kNoOverlap{
 
 const GradedTest kInstant{
     {.name = "a_bucket_starts_with_its_last_gradient",
+     .title = "A bucket starts with its last gradient",
      .points = 3,
      .hint = "The hook of a bucket's last gradient launches the bucket, if it is its turn, and "
              "then all full buckets that have waited for it. finish() is too late for that.",
@@ -153,6 +161,7 @@ const GradedTest kInstant{
 
 const GradedTest kNoWaits{
     {.name = "nothing_waits_inside_backward",
+     .title = "Nothing waits inside backward",
      .points = 1,
      .hint = "A hook launches and returns. It must not wait for any result, not even to launch the "
              "next bucket or to end the last step; finish() waits for all.",
@@ -168,6 +177,7 @@ const GradedTest kNoWaits{
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_bucket_in_flight",
+     .title = "Nothing touches a bucket in flight",
      .points = 1,
      .hint = "From its launch to its wait() a bucket's flat tensor belongs to the network: write "
              "no gradient into it, divide it before or after, and read nothing from it.",
@@ -182,6 +192,7 @@ const GradedTest kInFlight{
 
 const GradedTest kMemory{
     {.name = "buckets_take_the_gradients_bytes_and_one_bucket",
+     .title = "Memory is the gradients' bytes and one bucket",
      .points = 1,
      .hint = "One flat tensor for each bucket, allocated once or at its launch; no other copies of "
              "gradients, and nothing that grows from step to step.",
@@ -199,6 +210,7 @@ const GradedTest kMemory{
 
 const GradedTest kDestruction{
     {.name = "destruction_unhooks",
+     .title = "Destruction removes the hooks",
      .points = 1,
      .hint = "on_gradient_ready() returns a handle that keeps the hook: let only the synchronizer "
              "own it. A backward after its destruction must not be affected.",
@@ -212,6 +224,7 @@ const GradedTest kDestruction{
 
 const GradedTest kErrors{
     {.name = "errors_name_the_parameter",
+     .title = "Errors name the parameter",
      .points = 1,
      .hint = "TORCH_CHECK() what the header lists, before any communication, and say which index "
              "is at fault. In a step: what has changed since the buckets were planned?",

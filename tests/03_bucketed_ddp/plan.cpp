@@ -417,6 +417,7 @@ constexpr const char* kPlans = "plan_follows_the_rules";
 
 const GradedTest kPlan{
     {.name = kPlans,
+     .title = "The plan follows the rules",
      .points = 3,
      .hint = "assign_buckets(): go through the parameters from the last to the first, one open "
              "bucket for each dtype and device; add first, then ask whether the cap is reached.",

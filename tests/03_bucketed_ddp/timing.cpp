@@ -71,6 +71,7 @@ Finding steps_take_the_chain(const Evidence& evidence) {
 
 const GradedTest kStepTime{
     {.name = "step_time_is_the_chain_of_buckets",
+     .title = "Step time is backward with overlapped buckets",
      .points = 2,
      .hint = "Bucket b ends at max(its launch on the slowest rank, the end of bucket b-1) + its "
              "cost. Does yours end later? Look for late launches, waits and barriers.",
@@ -147,6 +148,7 @@ std::string no_u(const std::vector<std::int64_t>& overheads, int ranks, std::int
 
 const GradedTest kUShape{
     {.name = "overhead_over_the_cap_is_a_u",
+     .title = "Overhead over the cap is a U",
      .points = 1,
      .hint = "Respect every cap, from the smallest to the largest: one launch for each bucket, "
              "during backward, and only the last bucket's transfer after it.",
@@ -250,6 +252,7 @@ std::int64_t last_step_ns(const Evidence& evidence, const NetworkModel& network)
 
 const GradedTest kReducer{
     {.name = "never_slower_than_the_reducer",
+     .title = "Never slower than PyTorch's Reducer",
      .points = 1,
      .hint = "c10d::Reducer launches a bucket in the hook of its last gradient, and waits when "
              "backward has ended. Given the same cap, what do you do that it does not?",

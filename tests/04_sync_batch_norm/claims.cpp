@@ -119,6 +119,7 @@ Finding too_few_values_are_refused(const Evidence& evidence) {
 
 const GradedTest kOutputs{
     {.name = "output_is_batch_norm_of_the_whole_batch",
+     .title = "The output is batch norm of the whole batch",
      .points = 2,
      .hint = "Mean and variance are of all ranks' values together; from n, mean and M of each rank "
              "they follow by the handout's formulas. eps goes under the root.",
@@ -131,6 +132,7 @@ const GradedTest kOutputs{
 
 const GradedTest kOfWholeBatch{
     {.name = "gradients_are_those_of_the_whole_batch",
+     .title = "Gradients are those of the whole batch",
      .points = 2,
      .hint = "The two means in the handout's formula are over all ranks: sums of this rank, one "
              "collective, divided by the global count. Weight and bias: this rank's sums only.",
@@ -152,6 +154,7 @@ const GradedTest kOfWholeBatch{
 
 const GradedTest kRunning{
     {.name = "running_statistics_are_those_of_the_whole_batch",
+     .title = "Running statistics are those of the whole batch",
      .points = 1,
      .hint = "running = (1 - momentum) * running + momentum * batch, in place, and nothing else "
              "changes. The variance is over n - 1, n being the global count. Same bits everywhere.",
@@ -168,6 +171,7 @@ const GradedTest kRunning{
 
 const GradedTest kSilence{
     {.name = "evaluation_is_local_and_changes_nothing",
+     .title = "Evaluation is local and changes nothing",
      .points = 1,
      .hint = "training = false: no collective, in backward neither, no update, no count, nothing "
              "written over: not the input, not the upstream gradient, not an earlier output.",
@@ -183,6 +187,7 @@ const GradedTest kSilence{
 
 const GradedTest kOfEvaluation{
     {.name = "evaluation_has_the_right_output_and_gradients",
+     .title = "Evaluation has the right output and gradients",
      .points = 1,
      .hint = "In evaluation the running statistics are constants, so the gradient has one term; "
              "where there are none, the statistics are those of this rank's batch, and it has all.",
@@ -196,6 +201,7 @@ const GradedTest kOfEvaluation{
 
 const GradedTest kModule{
     {.name = "module_keeps_the_state_of_batch_norm",
+     .title = "The module has the state of BatchNorm",
      .points = 1,
      .hint = "Each forward in training counts one batch, in num_batches_tracked itself, and then "
              "uses options().momentum, or 1 / that count if it is none.",
@@ -209,6 +215,7 @@ const GradedTest kModule{
 
 const GradedTest kShards{
     {.name = "shards_may_be_unequal_or_empty",
+     .title = "Shards may be unequal or empty",
      .points = 1,
      .hint = "Weight a rank's statistics by its number of values. A rank without any has no mean: "
              "it contributes zeros, takes part in both collectives, and its results are empty or "
@@ -221,6 +228,7 @@ const GradedTest kShards{
 
 const GradedTest kCount{
     {.name = "a_global_count_of_one_is_an_error_on_all_ranks",
+     .title = "One value in all is an error on all ranks",
      .points = 1,
      .hint = "Before the collective no rank knows the total number of values; after it, all do: "
              "TORCH_CHECK() the global count there, before the running statistics change.",
@@ -234,6 +242,7 @@ const GradedTest kCount{
 
 const GradedTest kLargeMean{
     {.name = "a_large_mean_costs_no_digits",
+     .title = "A large mean costs no digits",
      .points = 1,
      .hint =
          "With a mean of 10000 and a deviation of 1, mean(x^2) - mean(x)^2 is noise in float32, "
@@ -251,6 +260,7 @@ const GradedTest kLargeMean{
 
 const GradedTest kLowPrecision{
     {.name = "half_and_bfloat16_keep_float32_statistics",
+     .title = "float16 and bfloat16 keep float32 statistics",
      .points = 1,
      .hint = "Convert to float32 before anything is subtracted, added up or sent, in backward too. "
              "Only returned tensors have the input's dtype.",
@@ -262,6 +272,7 @@ const GradedTest kLowPrecision{
 
 const GradedTest kLayouts{
     {.name = "strides_do_not_matter",
+     .title = "Strides do not matter",
      .points = 1,
      .hint = "Go by shape and strides, or make contiguous what you read by pointer: the input, and "
              "the gradient from upstream, which after a sum has stride 0 everywhere.",
@@ -273,6 +284,7 @@ const GradedTest kLayouts{
 
 const GradedTest kCollectives{
     {.name = "one_collective_each_way",
+     .title = "One collective in forward, one in backward",
      .points = 2,
      .hint = "Put a rank's count, means and Ms into one flat tensor, 2C + 1 numbers, for one "
              "all-gather (an all-reduce would need sums). Backward: 2C sums, if needs_input_grad.",
@@ -286,6 +298,7 @@ const GradedTest kCollectives{
 
 const GradedTest kOwnBackward{
     {.name = "backward_is_your_own",
+     .title = "Backward is your own",
      .points = 1,
      .hint = "A torch::autograd::Function with the handout's formula, in evaluation and on one "
              "rank, too; do not call libtorch's own batch norm in it, least of all its backward.",
@@ -301,6 +314,7 @@ const GradedTest kOwnBackward{
 
 const GradedTest kMemory{
     {.name = "backward_keeps_no_more_than_the_input",
+     .title = "Backward keeps no more than the input",
      .points = 1,
      .hint = "save_for_backward() the input, the mean and the inverse deviation: x-hat follows "
              "from them, so do not keep it, nor a converted copy of the input: convert again.",
@@ -317,6 +331,7 @@ const GradedTest kMemory{
 
 const GradedTest kErrors{
     {.name = "errors_come_before_communication",
+     .title = "Errors come before communication",
      .points = 1,
      .hint = "TORCH_CHECK() what the header lists, first of all, in training and in evaluation: a "
              "rank that throws later leaves the others waiting.",
@@ -330,6 +345,7 @@ const GradedTest kErrors{
 
 const GradedTest kTrainingTogether{
     {.name = "training_on_many_ranks_is_training_on_one",
+     .title = "Training on many ranks is training on one",
      .points = 1,
      .hint =
          "Several layers, and one layer several times, go forward before any goes backward: "

@@ -99,6 +99,7 @@ std::vector<Scenario> in_order() {
 
 const GradedTest kTime{
     {.name = "time_is_that_of_two_collectives_a_layer",
+     .title = "Time is that of two collectives per layer",
      .points = 1,
      .hint = "Each layer costs 2(p-1) alpha forward and the same backward, with all-reduces. More? "
              "Look for barriers and other waits.",

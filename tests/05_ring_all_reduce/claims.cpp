@@ -64,6 +64,7 @@ Finding messages_only(const Evidence& evidence) {
 
 const GradedTest kPrint{
     {.name = "ranks_print_in_order",
+     .title = "Ranks print in order",
      .points = 1,
      .hint = "The rank before yours sends you a message when its line is written and flushed; wait "
              "for it, write, flush, and only then tell the next rank.",
@@ -77,6 +78,7 @@ const GradedTest kPrint{
 
 const GradedTest kReduceScatter{
     {.name = "reduce_scatter_completes_chunk_r_on_rank_r",
+     .title = "Reduce-scatter completes chunk r on rank r",
      .points = 2,
      .hint = "Chunk r must reach rank r in the last of N-1 steps, after every other rank has added "
              "to it: so which chunk does rank r send first?",
@@ -90,6 +92,7 @@ const GradedTest kReduceScatter{
 
 const GradedTest kAllGather{
     {.name = "all_gather_hands_chunk_r_of_rank_r_to_all",
+     .title = "All-gather hands rank r's chunk r to all",
      .points = 2,
      .hint = "Rank r begins with its own chunk r, and passes on what it received in the step "
              "before. Chunks are copied into their place, whatever was there.",
@@ -102,6 +105,7 @@ const GradedTest kAllGather{
 
 const GradedTest kAllReduce{
     {.name = "all_reduce_gives_every_rank_the_sum_or_average",
+     .title = "All-reduce gives every rank the sum or average",
      .points = 3,
      .hint =
          "Fix reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a send "
@@ -117,6 +121,7 @@ const GradedTest kAllReduce{
 
 const GradedTest kSameBits{
     {.name = "all_ranks_end_with_the_same_bits",
+     .title = "All ranks end with the same bits",
      .points = 1,
      .hint = "Numbers that are rounded differently on two ranks drift apart in training. Which "
              "ranks divide, and do all divide in the same way?",
@@ -127,6 +132,7 @@ const GradedTest kSameBits{
 
 const GradedTest kStorage{
     {.name = "the_result_is_in_the_callers_storage",
+     .title = "The result is in the caller's tensor",
      .points = 1,
      .hint = "Write into the memory that the tensor has: flat views, narrow(), in-place operators. "
              "A parameter that requires a gradient takes these only where autograd is off.",
@@ -141,6 +147,7 @@ const GradedTest kStorage{
 
 const GradedTest kLayouts{
     {.name = "tensors_need_not_be_contiguous",
+     .title = "Tensors need not be contiguous",
      .points = 1,
      .hint = "tensor.contiguous() is the tensor itself or a copy. What must be done with a copy in "
              "the end?",
@@ -154,6 +161,7 @@ const GradedTest kLayouts{
 
 const GradedTest kRounding{
     {.name = "rounding_stays_within_the_rings_bound",
+     .title = "Rounding stays within the ring's bound",
      .points = 1,
      .hint = "N-1 additions and one division, in the tensor's dtype or a better one: convert "
              "nothing to fewer digits on the way, and do not divide in every step.",
@@ -164,6 +172,7 @@ const GradedTest kRounding{
 
 const GradedTest kMessages{
     {.name = "each_step_sends_one_chunk_to_the_right",
+     .title = "Each step sends one chunk to the right",
      .points = 2,
      .hint = "2(N-1) sends to rank (r+1) mod N, 2(N-1) recvs from rank (r-1) mod N, and nothing "
              "else. A message is exactly its chunk of balanced_split().",
@@ -178,6 +187,7 @@ const GradedTest kMessages{
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_chunk_in_flight",
+     .title = "Nothing touches a chunk in flight",
      .points = 1,
      .hint = "Between the launch of a send or recv and the end of wait() its memory belongs to the "
              "network: no reading of what is being received, no writing to either.",
@@ -192,6 +202,7 @@ const GradedTest kInFlight{
 
 const GradedTest kMemory{
     {.name = "memory_beside_the_tensor_is_one_chunk",
+     .title = "Memory beside the tensor is one chunk",
      .points = 1,
      .hint = "Receive what you add into one buffer of a chunk's size, and what you keep into its "
              "place. Views of the tensor (narrow) need no memory, copies do.",
@@ -207,6 +218,7 @@ const GradedTest kMemory{
 
 const GradedTest kTime{
     {.name = "time_is_the_rings",
+     .title = "Time is the ring's",
      .points = 2,
      .hint = "2(N-1) steps of alpha + S/N beta. In each of them a rank sends and receives at the "
              "same time: launch the recv and the send before you wait for either.",
@@ -218,6 +230,7 @@ const GradedTest kTime{
 
 const GradedTest kTraining{
     {.name = kTrains,
+     .title = "Training by the ring ends where one process ends",
      .points = 1,
      .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as "
              "consecutive views of one buffer: do you respect a view's offset?",
@@ -228,6 +241,7 @@ const GradedTest kTraining{
 
 const GradedTest kErrors{
     {.name = "bad_arguments_are_refused_before_any_message",
+     .title = "Bad arguments are errors before any message",
      .points = 1,
      .hint =
          "TORCH_CHECK() what the header lists, at the very beginning of each function, also "

@@ -35,6 +35,7 @@ Predicate values_too(const Predicate& violation) {
 
 const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
+     .title = "Construction broadcasts rank 0's state",
      .points = 1,
      .hint = "As in stage 03: parameters, frozen ones too, and buffers, bit for bit, in place. "
              "Then the shards: a flat leaf for each bucket, of its padded N-th.",
@@ -49,6 +50,7 @@ const GradedTest kConstruction{
 
 const GradedTest kEnd{
     {.name = "parameters_end_where_the_unsharded_optimizer_ends",
+     .title = "Parameters end where the unsharded optimizer ends",
      .points = 3,
      .hint =
          "Follow one element: its place in the padded bucket, the rank that owns its chunk, the "
@@ -71,6 +73,7 @@ const GradedTest kEnd{
 
 const GradedTest kOneEach{
     {.name = "each_bucket_is_reduced_and_gathered_once",
+     .title = "Each bucket is reduced and gathered once",
      .points = 1,
      .hint =
          "A step makes one reduce-scatter and one all-gather for each bucket, padded to a multiple "
@@ -86,6 +89,7 @@ const GradedTest kOneEach{
 
 const GradedTest kOrder{
     {.name = "buckets_start_in_plan_order",
+     .title = "Buckets start in the plan's order",
      .points = 2,
      .hint = "Which bucket is next is one number, the same on all ranks; step() starts what is "
              "left, in the same order, before it waits. All-gathers follow, in the same order.",
@@ -101,6 +105,7 @@ const GradedTest kOrder{
 
 const GradedTest kInstant{
     {.name = "a_reduce_scatter_starts_with_its_last_gradient",
+     .title = "A reduce-scatter starts with its last gradient",
      .points = 2,
      .hint = "The hook of a bucket's last gradient starts it, and lets the "
              "gradients go: from then on a "
@@ -113,6 +118,7 @@ const GradedTest kInstant{
 
 const GradedTest kNoWaits{
     {.name = "nothing_waits_inside_backward",
+     .title = "Nothing waits inside backward",
      .points = 1,
      .hint = "A hook starts a reduce-scatter and returns. step() and clip_grad_norm() wait.",
      .more = "Look for wait(), for a blocking collective, and for anything that asks for a value "
@@ -128,6 +134,7 @@ const GradedTest kNoWaits{
 
 const GradedTest kGather{
     {.name = "an_all_gather_starts_with_its_update",
+     .title = "An all-gather starts with its update",
      .points = 1,
      .hint = "As soon as a shard is new it can be on its way, while the next "
              "bucket's optimizer works.",
@@ -140,6 +147,7 @@ const GradedTest kGather{
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_tensor_in_flight",
+     .title = "Nothing touches a tensor in flight",
      .points = 1,
      .hint = "From launch to wait a bucket, a shard and its gradient belong to the network.",
      .more = "There are four tensors that may be in flight: the flat gradients, the shard's "
@@ -154,6 +162,7 @@ const GradedTest kInFlight{
 
 const GradedTest kAccumulation{
     {.name = "gradients_accumulate_inside_no_sync",
+     .title = "Gradients accumulate inside NoSync",
      .points = 1,
      .hint =
          "Inside NoSync hooks launch nothing, and whole gradients add up. step() reduces what each "
@@ -168,6 +177,7 @@ const GradedTest kAccumulation{
 
 const GradedTest kNorm{
     {.name = "the_norm_is_over_all_shards",
+     .title = "The norm is over all shards",
      .points = 1,
      .hint =
          "Each rank adds the squares of its own shards' gradients; one all-reduce of one float64 "
@@ -183,6 +193,7 @@ const GradedTest kNorm{
 
 const GradedTest kNoOverlap{
     {.name = "without_overlap_nothing_is_launched_before_step",
+     .title = "Without overlap, nothing starts before step()",
      .points = 1,
      .hint =
          "overlap = false: step() reduces the buckets of the same plan, then updates and gathers "
@@ -201,6 +212,7 @@ const GradedTest kNoOverlap{
 
 const GradedTest kMemory{
     {.name = "shards_take_one_nth_of_the_memory",
+     .title = "Shards take one Nth of the memory",
      .points = 2,
      .hint = "Between steps only shards, one gradient each and optimizer state stay. Let flat "
              "buckets go as soon as their operation is done, and gradients when their bucket has "
@@ -222,6 +234,7 @@ const GradedTest kMemory{
 
 const GradedTest kDestruction{
     {.name = "destruction_unhooks",
+     .title = "Destruction removes the hooks",
      .points = 1,
      .hint = "The handles of on_gradient_ready() keep the hooks: let only the optimizer own them.",
      .more = "As in stages 02 and 03: draw who keeps whom alive. A hook that captures a "
@@ -233,6 +246,7 @@ const GradedTest kDestruction{
 
 const GradedTest kErrors{
     {.name = "errors_come_before_communication",
+     .title = "Errors come before communication",
      .points = 1,
      .hint = "TORCH_CHECK() what the header lists, before the first "
              "broadcast: the factory, too, can be called before it, since a "

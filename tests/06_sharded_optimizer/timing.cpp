@@ -79,6 +79,7 @@ Finding misplaced(const StepOfRank& step) {
 
 const GradedTest kStepTime{
     {.name = "step_time_is_the_chain_of_buckets",
+     .title = "Step time is backward with overlapped buckets",
      .points = 1,
      .hint =
          "Reduce-scatters end as all-reduces do in stage 03, at half the cost. Then each update is "

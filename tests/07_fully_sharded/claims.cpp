@@ -55,6 +55,7 @@ void judge_memory(const Predicate& violation) {
 
 const GradedTest kConstruction{
     {.name = "construction_leaves_a_chunk_of_rank_0",
+     .title = "Construction leaves a chunk of rank 0's state",
      .points = 1,
      .hint =
          "Flatten a unit, pad it, broadcast it, and keep one chunk: that with your rank's number "
@@ -67,6 +68,7 @@ const GradedTest kConstruction{
 
 const GradedTest kValues{
     {.name = "a_step_ends_where_the_unsharded_model_ends",
+     .title = "A step ends where the unsharded model ends",
      .points = 4,
      .hint =
          "A unit's function gets views of one flat leaf, made anew in each forward. What autograd "
@@ -84,6 +86,7 @@ const GradedTest kValues{
 
 const GradedTest kCount{
     {.name = "each_use_is_gathered_and_each_gradient_reduced_once",
+     .title = "Each use is gathered, each gradient reduced once",
      .points = 3,
      .hint = "One all-gather for each use in forward, one in backward, one reduce-scatter for each "
              "unit: three times (N-1)/N of the parameters' bytes.",
@@ -100,6 +103,7 @@ const GradedTest kCount{
 
 const GradedTest kOrder{
     {.name = "gathers_come_in_the_order_of_use",
+     .title = "All-gathers come in the order of use",
      .points = 2,
      .hint =
          "Before a unit is waited for, the next ones are on their way: the list's next in forward, "
@@ -113,6 +117,7 @@ const GradedTest kOrder{
 
 const GradedTest kReduce{
     {.name = "a_reduce_scatter_starts_with_its_gradient",
+     .title = "A reduce-scatter starts with its gradient",
      .points = 2,
      .hint =
          "on_gradient_ready() of the flat leaf calls you when all uses of the unit have added to "
@@ -124,6 +129,7 @@ const GradedTest kReduce{
 
 const GradedTest kWhole{
     {.name = "units_are_whole_only_when_they_are_needed",
+     .title = "Units are whole only while they are needed",
      .points = 3,
      .hint = "List what is whole when a unit computes: itself, and those that were gathered ahead. "
              "Whatever else has memory should have been let go before.",
@@ -140,6 +146,7 @@ const GradedTest kWhole{
 
 const GradedTest kHeld{
     {.name = "a_rank_holds_an_nth_between_steps",
+     .title = "Between steps a rank holds one Nth",
      .points = 1,
      .hint =
          "After finish() there are shards and their gradients. Which member, hook or handle keeps "
@@ -156,6 +163,7 @@ const GradedTest kHeld{
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_tensor_in_flight",
+     .title = "Nothing touches a tensor in flight",
      .points = 1,
      .hint =
          "From launch to wait a shard, a flat tensor and a gradient belong to the network: wait "
@@ -169,6 +177,7 @@ const GradedTest kInFlight{
 
 const GradedTest kAccumulation{
     {.name = "gradients_accumulate_inside_no_sync",
+     .title = "Gradients accumulate inside NoSync",
      .points = 1,
      .hint =
          "Inside NoSync a unit's whole gradient stays in the flat leaf. The next backward outside "
@@ -185,6 +194,7 @@ const GradedTest kAccumulation{
 
 const GradedTest kNorm{
     {.name = "the_norm_is_over_all_shards",
+     .title = "The norm is over all shards",
      .points = 1,
      .hint =
          "Add the squares of this rank's shards' gradients; one all-reduce of one float64 number "
@@ -201,6 +211,7 @@ const GradedTest kNorm{
 
 const GradedTest kStates{
     {.name = "states_load_into_worlds_of_other_sizes",
+     .title = "States load into worlds of other sizes",
      .points = 2,
      .hint = "Joined in the order of ranks, shards are the flat unit and "
              "padding. Cut that off, pad for "
@@ -217,6 +228,7 @@ const GradedTest kStates{
 
 const GradedTest kDestruction{
     {.name = "destruction_ends_everything",
+     .title = "Destruction ends everything",
      .points = 1,
      .hint =
          "A hook on a unit's output outlives the model with its graph: it has to find out that the "
@@ -231,6 +243,7 @@ const GradedTest kDestruction{
 
 const GradedTest kErrors{
     {.name = "errors_come_before_communication",
+     .title = "Errors come before communication",
      .points = 1,
      .hint =
          "TORCH_CHECK() all that the header lists before the first broadcast, and all of a state "

@@ -84,6 +84,7 @@ Finding steps_take_the_chain(const Evidence& evidence) {
 
 const GradedTest kStepTime{
     {.name = "step_time_is_the_chain_of_units",
+     .title = "Step time is that of overlapped units",
      .points = 2,
      .hint =
          "Without prefetch a step is the sum of gathers and units; with it a unit's gather lasts "

@@ -11,9 +11,11 @@
 
 namespace ddp::testing {
 
-/// A test worth points. Its name is the claim it checks, in snake_case.
+/// A test worth points. Its name is for commands, in snake_case; its title, a sentence or a phrase, is
+/// what people read.
 struct Claim {
   const char* name;
+  const char* title = "";  // none: the name's words
   int points;
   /// One sentence of help for a student who fails the test; shown by `make hint`.
   const char* hint;
@@ -23,7 +25,7 @@ struct Claim {
 
 /// Declares a graded test, at namespace scope:
 ///
-///     const GradedTest kBroadcasts{{.name = "...", .points = 2, .hint = "..."},
+///     const GradedTest kBroadcasts{{.name = "...", .title = "...", .points = 2, .hint = "..."},
 ///                                  [] { judge(...); }};
 class GradedTest {
  public:

@@ -29,6 +29,7 @@ void list_tests() {
   auto list = nlohmann::json::array();
   for (const DeclaredTest& test : declared_tests()) {
     list.push_back({{"name", test.claim.name},
+                    {"title", test.claim.title},
                     {"points", test.claim.points},
                     {"hint", test.claim.hint},
                     {"more", test.claim.more},

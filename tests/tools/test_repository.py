@@ -67,12 +67,14 @@ def test_commands_name_what_exists() -> None:
 @pytest.mark.parametrize("stage", all_stages(), ids=lambda stage: stage.name)
 def test_handout_and_hints_are_of_each_test_and_have_no_line_of_the_solution(stage: Stage) -> None:
     handout = (ROOT / "assignments" / stage.name / "README.md").read_text()
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", handout, re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (.+)<br>`(\w+)` \|", handout, re.MULTILINE)
+    titles = {spec.name: spec.title for spec in test_lists.tests_of(stage)}
+    assert {name: title for _, title, name in rows} == titles
     first = {spec.name: spec.hint for spec in test_lists.tests_of(stage)}
     second = {spec.name: spec.more for spec in test_lists.tests_of(stage)}
     written = "".join(path.read_text() for path in (ROOT / "tests" / stage.name).glob("*.cpp"))
-    assert {name for _, name in rows} == first.keys() and len(first) == written.count(".hint =")
-    assert sum(int(points) for points, _ in rows) == stage.points
+    assert {name for _, _, name in rows} == first.keys() and len(first) == written.count(".hint =")
+    assert sum(int(points) for points, _, _ in rows) == stage.points
     assert [name for name, text in second.items() if not 80 < len(text) <= 480 or text in first[name]] == []
     shown = " ".join(" ".join([handout, *first.values(), *second.values()]).split())
     sources = "\n".join(path.read_text() for path in (ROOT / "solutions" / stage.name).glob("*.[ch]*"))

@@ -45,7 +45,7 @@ def _hint_as_asked() -> int:
 
 def describe(stage: Stage, spec: TestSpec, level: int, width: int) -> str:
     points = f"{spec.points:g} point{'s' * (spec.points != 1)}"
-    title = f"{spec.claim}  ({stage.title}, {points})"
+    title = f"{spec.title}  ({stage.title}, {points})"
     hints = [f"  hint   {spec.hint}"] + ([f"  more   {spec.more}"] if level == 2 and spec.more else [])
     run = fold_command(make_command("test", stage, test=spec.name), width, 9)
     folded = [fold(title, width), *(fold(hint, width, 7) for hint in hints)]

@@ -51,7 +51,7 @@ class Scorecard:
 
     def running(self, stage: StageReport, result: TestResult) -> None:
         done = len(stage.results) - stage.count(Status.NOT_RUN)
-        self._terminal.status(f"{stage.stage.title}: {done}/{len(stage.results)} {result.spec.claim}")
+        self._terminal.status(f"{stage.stage.title}: {done}/{len(stage.results)} {result.spec.title}")
 
     def again(self, text: str) -> None:
         """Of what failed last, before the rest is run."""
@@ -90,7 +90,7 @@ class Scorecard:
     def _test(self, stage: Stage, result: TestResult) -> None:
         mark, colour = _MARKS[result.status]
         points = f"{result.score:g}/{result.spec.points:g}"
-        *above, claim = textwrap.wrap(result.spec.claim, self._column)
+        *above, claim = textwrap.wrap(result.spec.title, self._column)
         note, reason = self._note(stage, result)
         for number, line in enumerate([*above, f"{claim:<{self._column}} {points:>8}  "]):
             sign = self._paint(mark, colour) if number == 0 else " "
@@ -157,13 +157,13 @@ class Scorecard:
     def _others(self, block: list[TestResult]) -> None:
         """The tests that fail for the reason above."""
         if block[1:]:
-            titles = "; ".join(result.spec.claim for result in block[1:])
+            titles = "; ".join(result.spec.title for result in block[1:])
             self._below(f"For the same reason {len(block) - 1} more fail{'s' * (len(block) == 2)}: {titles}")
 
     def _failure(self, stage: Stage, block: list[TestResult]) -> None:
         result = block[0]
         place = f"{short_paths(result.spec.file)}:{result.spec.line}"
-        title = f"{_MARKS[Status.FAILED][0]} {result.spec.claim}"
+        title = f"{_MARKS[Status.FAILED][0]} {result.spec.title}"
         gap = "  " if len(title) + 2 + len(place) <= self._width else "\n  "
         self._print(f"\n{self._paint(title, 'bold', 'red')}{gap}{self._paint(place, 'dim')}")
         text = "\n\n".join(failure.rstrip() for failure in result.failures) or "(the test gives no reason)"
@@ -223,7 +223,7 @@ class Scorecard:
         for result in sorted(stage.results, key=lambda result: not died(result)):
             if result.status is Status.FAILED:
                 again = make_command("test", stage.stage, self._report.impl, device=self._report.device)
-                return f"fix '{result.spec.claim}' in {folder}, then {again}"
+                return f"fix '{result.spec.title}' in {folder}, then {again}"
         return f"{todo} is still to do." if todo else ""
 
     def _first_todo(self, stage: StageReport) -> str:

@@ -47,7 +47,7 @@ def run_again(program: Path, library: Path, report: StageReport, options: RunOpt
     run_stage(program, library, alone, replace(options, seed=last.seed, scenario=last.scenario), lambda result: None)
     result = alone.results[0]
     if result.status is Status.FAILED and result.failures:
-        return f"still fails: {spec.claim}\n{result.failures[0].strip()}"
+        return f"still fails: {spec.title}\n{result.failures[0].strip()}"
     if result.status is Status.PASSED and result.runs[1]:
-        return f'"{spec.claim}" now passes in the scenario in which it failed; running the rest'
+        return f'"{spec.title}" now passes in the scenario in which it failed; running the rest'
     return ""

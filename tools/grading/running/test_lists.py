@@ -1,5 +1,5 @@
-"""The graded tests: names, points and hints, as tests/<stage>/*.cpp declare them, at once and without a build; and as
-the built program lists them, which is what is graded. Tests hold both to be the same.
+"""The graded tests: names, titles, points and hints, as tests/<stage>/*.cpp declare them, at once and without a build;
+and as the built program lists them, which is what is graded. Tests hold both to be the same.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ LIST_S = 600  # it loads libtorch, which on a slow machine beside other work tak
 _DECLARATION = re.compile(r"^ *(?:const )?GradedTest \w+ *[{(]", re.MULTILINE)
 _TEXT = r'(?:"(?:[^"\\\n]|\\.)*"\s*)+'
 _CLAIM = re.compile(
-    rf"\s*\{{\s*(?:\.name = )?(\w+|{_TEXT}),\s*(?:\.points = )?(\d+),\s*(?:\.hint = *)?\s*({_TEXT})"
-    rf"(?:,\s*\.more =\s*({_TEXT}))?"
+    rf"\s*\{{\s*(?:\.name = )?(\w+|{_TEXT}),\s*(?:\.title =\s*({_TEXT}),\s*)?"
+    rf"(?:\.points = )?(\d+),\s*(?:\.hint = *)?\s*({_TEXT})(?:,\s*\.more =\s*({_TEXT}))?"
 )
 _CONSTANT = re.compile(r'\bchar\* (?:const )?(\w+) = "(\w+)";')
 
@@ -90,11 +90,11 @@ def _in_file(path: str) -> Iterable[TestSpec]:
         line = text.count("\n", 0, declaration.end()) + 1
         claim = _CLAIM.match(text, declaration.end())
         if not claim:
-            what = "its name, points and hint cannot be read here"
+            what = "its name, title, points and hint cannot be read here"
             raise LabError(f"{short_paths(path)}:{line}: {what}. Restore it: {how_to_restore('tests')}")
         name = constants.get(claim[1]) or str(ast.literal_eval(claim[1]))
-        hint, more = (ast.literal_eval(f"({text})") for text in (claim[3], claim[4] or '""'))
-        yield TestSpec(name, int(claim[2]), hint, more, path, line)
+        title, hint, more = (ast.literal_eval(f"({text})") for text in (claim[2] or '""', claim[4], claim[5] or '""'))
+        yield TestSpec(name, int(claim[3]), hint, more, path, line, title)
 
 
 def chosen(pattern: str, graded: Iterable[Stage]) -> list[tuple[Stage, TestSpec]]:

@@ -33,16 +33,16 @@ class Status(enum.StrEnum):
 class TestSpec:
     """A test as its program declares it."""
 
-    name: str
+    name: str  # in commands
     points: float
     hint: str = ""
     more: str = ""
     file: str = ""
     line: int = 0
+    title: str = ""  # for people; none: the name's words
 
-    @property
-    def claim(self) -> str:
-        return self.name.replace("_", " ")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.name.replace("_", " "))
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def gradescope(report: Report) -> dict[str, object]:
 
 def _gradescope_test(stage: StageReport, index: int, result: TestResult) -> dict[str, object]:
     return {
-        "name": f"{stage.stage.number} {result.spec.claim}",
+        "name": f"{stage.stage.number} {result.spec.title}",
         "number": f"{int(stage.stage.number)}.{index}",
         "score": result.score,
         "max_score": result.spec.points,
@@ -216,6 +216,7 @@ def _gradescope_test(stage: StageReport, index: int, result: TestResult) -> dict
             "stage": stage.stage.name,
             "extension": stage.stage.extension,
             "test": result.spec.name,
+            "title": result.spec.title,
             "status": result.status.value,
             "seconds": result.seconds,
             "notes": result.notes,
