@@ -52,13 +52,6 @@ class TestDeviceCuda(ProgramTest):
         self.cuda_part()
         self.assert_said("no GPU is visible: make doctor says what the driver shows")
 
-    def test_a_library_that_is_missing_is_named(self) -> None:
-        lost = compile_library(self.folder, "liblost.so.13", "int lost(void) { return 0; }")
-        self.cuda_part("-Wl,--no-as-needed", str(lost))
-        lost.unlink()
-        errors = self.assert_said("cannot load the CUDA part: liblost.so.13: cannot open shared object file")
-        assert "make setup DEVICE=cuda brings PyTorch's CUDA libraries into .venv" in errors
-
 
 def test_the_cuda_part_loads_and_was_compiled_with_the_right_nccl() -> None:
     library = BUILD / "lib" / "libddp_cuda.so"
