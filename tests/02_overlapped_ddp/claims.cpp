@@ -46,11 +46,16 @@ Finding wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
       continue;
     }
     if (own.size() != 1 || !is_all_reduce(*own[0]) || own[0]->elements != parameter.numel()) {
-      return Finding("after the gradient of layer " + std::to_string(ready->index) + " (" +
+      const std::string instead =
+          own.empty() ? "nothing was launched"
+                      : std::to_string(own.size()) +
+                            (own.size() == 1 ? " operation was" : " operations were") +
+                            " launched:" + list_of(own);
+      return Finding("the hook of layer " + std::to_string(ready->index) + " (" +
                      std::to_string(parameter.nbytes()) +
-                     " bytes) was accumulated and before backward went on, exactly its all-reduce "
-                     "is to be launched; it launched" +
-                     list_of(own) + "\n  in this step:" + story(step.launches()))
+                     " bytes) should launch exactly that gradient's all-reduce before backward "
+                     "goes on; " +
+                     instead + "\n  in this step:" + story(step.launches()))
           .at(own.empty() ? ready : own.back(), own.empty()      ? "missing launch"
                                                 : own.size() > 1 ? "extra operation"
                                                                  : "");
@@ -141,9 +146,10 @@ Finding owed_gradients_go_in_order(const Evidence& evidence) {
         std::ranges::reverse(by_last);
         const bool right = is_within(by_first, launched) || is_within(by_last, launched);
         return has_ended(step) && ranks > 1 && !right
-                   ? "gradients that backward computed inside NoSync only are launched by "
-                     "finish(), once each and in the order of `parameters`; launched was:" +
-                         story(step.launches())
+                   ? "finish() should launch the gradients that backward computed only inside "
+                     "NoSync, once each and in the order of `parameters`: " +
+                         std::to_string(layers.size()) +
+                         " of them. Launched in this step:" + story(step.launches())
                    : "";
       });
 }

@@ -132,7 +132,7 @@ Finding wrong_time(const Evidence& evidence, const TimingCase& timing) {
       [&](int number, std::int64_t took, const Chain& chain) {
         const Expected expected = expected_in(number);
         std::ostringstream text;
-        text << "step " << number << " took " << took << " virtual ns, and should take "
+        text << "step " << number << " took " << took << " ns of simulated time, expected "
              << chain.now() << " (" << timing.name
              << ")\n  diagnosis: " << diagnosis(took, expected)
              << "\n  the chain:" << expected.derivation << "\n  naive DDP would take "

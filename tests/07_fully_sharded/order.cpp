@@ -205,9 +205,10 @@ Finding first_difference(const Deeds& deeds, const Deeds& expected) {
     return "";
   }
   const std::string before =
-      due == expected.begin() ? "at first" : "after " + name_of(*std::prev(due));
-  return Finding(before + " came " + (actual == deeds.end() ? "nothing" : name_of(*actual)) +
-                 ", and should come " + (due == expected.end() ? "nothing more" : name_of(*due)))
+      due == expected.begin() ? "first, " : "after " + name_of(*std::prev(due)) + ", ";
+  return Finding(before + (actual == deeds.end() ? "nothing" : name_of(*actual)) +
+                 " came next, where " + (due == expected.end() ? "nothing more" : name_of(*due)) +
+                 " is expected")
       .at(actual == deeds.end() ? nullptr : actual->seen,
           due == expected.end() ? "extra operation" : "out of order");
 }
@@ -220,7 +221,7 @@ const Seen* gathered_in_vain(const Deeds& deeds, std::size_t unit) {
   return last != deeds.rend() && last->kind == Kind::kGather ? last->seen : nullptr;
 }
 
-// "the all-gather of unit 1 was launched 3 times, and is due 2 times", and where the order is first another one.
+// "the all-gather of unit 1 was launched 3 times; it is due twice", and where the order is first another one.
 Finding wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::size_t units) {
   for (std::size_t unit = 0; unit < units; ++unit) {
     const auto actual = std::ranges::count(deeds, Deed{kind, unit});
@@ -228,8 +229,10 @@ Finding wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::s
     if (actual == due) {
       continue;
     }
-    const std::string count = name_of({kind, unit}) + " was launched " + std::to_string(actual) +
-                              " times, and is due " + std::to_string(due) + " times: ";
+    const std::string count =
+        name_of({kind, unit}) + " was " +
+        (actual == 0 ? "never launched" : "launched " + how_often(actual)) +
+        (due == 0 ? "; it is not due: " : "; it is due " + how_often(due) + ": ");
     const Seen* const in_vain =
         kind == Kind::kGather && actual > due ? gathered_in_vain(deeds, unit) : nullptr;
     if (in_vain != nullptr) {

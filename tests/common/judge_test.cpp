@@ -124,7 +124,7 @@ TEST_F(Judge, TheScenarioWithTheFewestEdgeCasesIsNamed) {
   ASSERT_EQ(texts.size(), 1);
   EXPECT_TRUE(texts[0].starts_with("Failed\nin \"no edge case\" (3 ranks): wrong")) << texts[0];
   EXPECT_TRUE(
-      texts[0].ends_with("the claim holds in 1 of 3 runs; it is broken in \"two edge cases\""))
+      texts[0].ends_with("passes in 1 of 3 runs; also fails in \"two edge cases\""))
       << texts[0];
 }
 
@@ -144,7 +144,7 @@ TEST_F(Judge, BrieflyTheFirstScenarioThatBreaksAClaimIsEnough) {
   settings().brief = true;
   EXPECT_EQ(failures_in(scenarios).at(0).find(" runs"), std::string::npos);
   settings().brief = false;
-  expect_contains(failures_in(scenarios).at(0), "holds in 0 of 2 runs");
+  expect_contains(failures_in(scenarios).at(0), "passes in 0 of 2 runs");
 }
 
 TEST(Comparison, DoublesThatDifferInTheLastBitAreShownApart) {

@@ -80,11 +80,12 @@ Finding out_of_turn(const Turn& turn, const Seen& launch, const std::string& wha
         .at(&launch, "launched too early");
   }
   const std::string late = late_for(turn, launch);
-  return late.empty() ? ""
-                      : Finding(what + began + " too late: " + bucket +
-                                " was complete, and its turn, with the gradient of " +
-                                layer(turn.due->index) + ", but " + late + " before it " + began)
-                            .at(&launch, "launched too late");
+  return late.empty()
+             ? ""
+             : Finding(what + began + " too late: " + bucket +
+                       " was full and next in line once the gradient of " + layer(turn.due->index) +
+                       " was ready, but " + late + " before it " + began)
+                   .at(&launch, "launched too late");
 }
 
 Finding awaited_before_the_last(const Evidence& evidence, int rank, const Events& launches) {

@@ -165,9 +165,9 @@ std::string first_off(const VirtualTime& time, int step, const Chain& chain,
       const Chain::Moment& due = moments[next++];
       if (begin != due.begin_ns && due.begin_ns < first) {
         first = due.begin_ns;
-        text = "; first off it is " + due.name + " on rank " + std::to_string(members[place]) +
-               ", which begins at " + std::to_string(begin) + " of the step, and should at " +
-               std::to_string(due.begin_ns);
+        text = "; the first thing out of place: " + due.name + " on rank " +
+               std::to_string(members[place]) + " begins at " + duration(begin) +
+               " of the step, expected " + duration(due.begin_ns);
       }
     }
   }
@@ -176,8 +176,8 @@ std::string first_off(const VirtualTime& time, int step, const Chain& chain,
 
 std::string off_the_chain(int step, std::int64_t took, std::int64_t expected,
                           const std::string& chain, const std::string& longer) {
-  return "step " + std::to_string(step) + " took " + std::to_string(took) +
-         " virtual ns, and by the chain of " + chain + " it takes " + std::to_string(expected) +
+  return "step " + std::to_string(step) + " took " + duration(took) +
+         " of simulated time; the chain of " + chain + " takes " + duration(expected) +
          (took > expected ? " (longer: " + longer + ")"
                           : " (shorter: fewer operations, fewer bytes, or launched too early)");
 }

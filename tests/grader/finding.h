@@ -22,6 +22,12 @@ using EdgeCases = std::set<std::string>;
 constexpr const char* kBytes = "bytes ";
 constexpr const char* kBytesAllowed = "bytes allowed";
 
+/// How often something happens: "never", "once", "twice", "3 times".
+std::string how_often(std::int64_t times);
+
+/// Simulated nanoseconds, as people read them: "11.706 us", "502 ns".
+std::string duration(std::int64_t ns);
+
 /// What is wrong in the evidence of a scenario, for the student; empty if nothing is.
 struct Finding {
   Finding() = default;

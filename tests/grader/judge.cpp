@@ -138,7 +138,7 @@ std::string said_of(const Scenario& scenario, const Run& run, const std::string&
 std::string kind_of(const RankReport& culprit) {
   switch (culprit.outcome) {
     case RankOutcome::kTimedOut:
-      return "waits without end";
+      return "waits forever";
     case RankOutcome::kThrew:
       return culprit.reason.find("disagree") == std::string::npos ? "exception"
                                                                   : "mismatch between ranks";
@@ -242,9 +242,9 @@ std::string thrown(const Verdict& verdict) {
   return from == text.npos ? "" : text.substr(from, text.find("last seen", from) - from);
 }
 
-// "the claim holds in 24 of 26 runs; it is broken in "a", too, and in 1 more"
+// "passes in 24 of 26 runs; also fails in "a" and 1 more"
 std::string describe_others(const Judgement& found, const Verdict& shown) {
-  std::string text = "the claim holds in " +
+  std::string text = "passes in " +
                      std::to_string(found.judged - static_cast<int>(found.broken.size())) + " of " +
                      std::to_string(found.judged) + " runs";
   std::string next;
@@ -256,7 +256,7 @@ std::string describe_others(const Judgement& found, const Verdict& shown) {
   }
   const std::size_t more = found.broken.size() - 1;
   if (more > 0) {
-    text += "; it is broken in " + next +
+    text += "; also fails in " + next +
             (more == 1 ? "" : " and " + std::to_string(more - 1) + " more") +
             (alike == more ? ", by the same exception at the same line" : "");
   }

@@ -56,12 +56,12 @@ Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t r
   if (missing.empty() && all_reduces.empty()) {
     return "";
   }
-  return Finding(
-             in(training, number) + ": " + std::to_string(count) + " all-reduces, and due were " +
-             std::to_string(due.size()) + ", one for each gradient of exactly its elements" +
-             (missing.empty() ? "" : "; none fits " + missing) +
-             (all_reduces.empty() ? "" : "; too many are " + std::to_string(all_reduces.size())) +
-             "; launched was:" + list_of(step.launches()))
+  return Finding(in(training, number) + ": " + std::to_string(count) + " all-reduces, " +
+                 std::to_string(due.size()) +
+                 " due: one for each gradient, of exactly its elements" +
+                 (missing.empty() ? "" : "; missing: " + missing) +
+                 (all_reduces.empty() ? "" : "; extra: " + std::to_string(all_reduces.size())) +
+                 "; launched:" + list_of(step.launches()))
       .at(step.launches().empty() ? nullptr : step.launches().back(),
           all_reduces.empty() ? "missing operation" : "extra operation");
 }
@@ -118,8 +118,8 @@ Finding no_sync_is_silent(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
     const auto when = rest_of(fact.text, kTouchedGradient);
     return when && fact.place.no_sync
-               ? where(fact, rank) + ": after " + *when + " the gradient of " + layer(fact.index) +
-                     " is not what this rank's backwards have computed"
+               ? where(fact, rank) + ": " + *when + " changed the gradient of " +
+                     layer(fact.index) + ", and must do nothing there"
                : "";
   });
 }

@@ -21,7 +21,7 @@ BAR = 20
 LONGEST_CLAIM = 52  # characters of a test's name
 ROOM_FOR_POINTS_AND_NOTE = 32  # columns beside a claim
 _FRAME = "  │ "
-_DRAWN = re.compile(r"virtual ns|all-reduce|reduce-scatter|all-gather")  # failures about order, counts and time
+_DRAWN = re.compile(r"simulated time|virtual ns|all-reduce|reduce-scatter|all-gather")  # failures about order, counts and time
 _MARKS = {
     Status.PASSED: ("✔", "green"),
     Status.FAILED: ("✘", "red"),
@@ -130,7 +130,7 @@ class Scorecard:
             total = f"Total  {sums.score:g} / {sums.most:g} points"
             self._print(self._paint(total, "bold", colour))
         if sums.most_of_extension:
-            total = f"Extension, a sum of its own  {sums.extension:g} / {sums.most_of_extension:g} points"
+            total = f"Extension  {sums.extension:g} / {sums.most_of_extension:g} points"
             self._print(self._paint(total, "bold", colour))
         if page:
             self._print(self._paint(fold(page, self._width), "dim"))

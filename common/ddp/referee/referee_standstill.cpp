@@ -80,7 +80,7 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
     return watched.computing() < patience::kComputes;
   });
   if (may_hang && owed_.empty() && (all_still || all_said)) {
-    hang_ = Hang{suspect(), "waits without end" + who_waits()};
+    hang_ = Hang{suspect(), "waits forever" + who_waits()};
   } else if (may_hang && none_computes && standstill_.looks() > patience::kLooksAtEnd &&
              Clock::now() - last_news_ >= patience_) {
     hang_ = Hang{suspect(),
@@ -167,7 +167,7 @@ std::string Referee::activity(int rank) const {
            (seen.kind == EventKind::kLaunch || seen.kind == EventKind::kWait ||
             seen.kind == EventKind::kDone);
   });
-  const std::string doing = members_[rank].returned ? "has returned" : "runs its own code";
+  const std::string doing = members_[rank].returned ? "has returned" : "in your code";
   if (last == said.rend()) {
     return doing + "; no operation launched";
   }
