@@ -239,7 +239,7 @@ def test_refuses_what_is_not_committed(repository: Repository) -> None:
 
 
 def test_course_and_passages_are_filled_in(repository: Repository) -> None:
-    about = {"course": "CS 149", "due": {"01": "2026-10-19"}, "links": {"Questions": "https://example.edu"},
+    about = {"course": "PAR 101", "due": {"01": "2026-10-19"}, "links": {"Questions": "https://example.edu"},
              "timezone": "Europe/Berlin", "assistants": "In stage 01 a model may write code."}  # fmt: skip
     text = "# Lab\n\n<!-- course -->\n<!-- repository -->\nHere.\n<!-- /repository -->\n"
     text += "<!-- extension -->\nMore.\n<!-- /extension -->\n"
@@ -256,7 +256,7 @@ def test_course_and_passages_are_filled_in(repository: Repository) -> None:
     pages = [(repository.top / f"{tree}/{name}.md").read_text()
              for name in ("README", "AGENTS") for tree in ("whole", "without")]  # fmt: skip
     table = "| Stage | Due |\n|---|---|\n| 01 | Monday, 19 October 2026, 23:59 CEST |\n"
-    readme = f"# Lab\n\n**CS 149**\n\n{table}\n- [Questions](https://example.edu)\nMore.\n"
+    readme = f"# Lab\n\n**PAR 101**\n\n{table}\n- [Questions](https://example.edu)\nMore.\n"
     assert pages[:2] == [readme, "# Lab\n\n"]
     assert [about["assistants"] in page.partition("## Do\n")[0] for page in pages[2:]] == [True, False]
     assert "<!--" not in "".join(pages)

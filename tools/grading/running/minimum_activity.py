@@ -72,7 +72,7 @@ def found_out(work: Callable[[], T]) -> T:
     except NotKnown as missing:
         if not all(stage.sources("solutions") for stage in missing.stages):
             raise
-        print("Grading the solutions once (2 min; before the first build, some more) ...", flush=True)
+        print("Grading the solutions once (2 min; on a new clone after its set-up) ...", flush=True)
         one = [f"--stage={missing.stages[0].number}"] if len(missing.stages) == 1 else []
         if subprocess.run([*GRADE, *one], cwd=ROOT, check=False).returncode:
             raise LabError("The solutions did not get full marks, so nothing else was done; see above.") from None
