@@ -136,18 +136,15 @@ def printable_name(name: str) -> str:
 
 def changes(before: Path, after: Path) -> Iterator[str]:
     """Whose points differ between two scores.csv, and by which tests."""
-    old, new = ({row["student"]: row for row in csv.DictReader(path.open(newline="", encoding="utf-8"))}
-                for path in (before, after))  # fmt: skip
-    for student, row in new.items():
-        names = [*row]
-        tests, was = names[names.index(PROBLEM) + 1 :], old.get(student, row)
-        points = {name: (was.get(name, ""), row[name]) for name in names if not name.startswith(("student", "writeup"))}
-        different = {name: pair for name, pair in points.items() if pair[0] != pair[1] and name != PROBLEM}
-        if any(name not in tests for name in different):
-            sums = [f"{name} {one or 0} -> {other}" for name, (one, other) in different.items() if name not in tests]
-            by = [f"{name} ({one or 'not there'} -> {other or 'not there'})"
-                  for name, (one, other) in different.items() if name in tests]  # fmt: skip
-            yield f"{student}: {', '.join(sums)}; {', '.join(by) or 'by a share of their points'}"
+    old, new = ([*csv.DictReader(path.open(newline="", encoding="utf-8"))] for path in (before, after))
+    were = {row["student"]: row for row in old}
+    for row in new:
+        was, names = were.get(row["student"], row), [*row]
+        sums, tests = names[: names.index(PROBLEM)], names[names.index(PROBLEM) + 1 :]
+        sums, tests = ([f"{name} {was.get(name) or '(none)'} -> {row[name] or '(none)'}" for name in some
+                        if was.get(name) != row[name] and "writeup" not in name] for some in (sums, tests))  # fmt: skip
+        if sums:
+            yield f"{row['student']}: {', '.join(sums)}; by {', '.join(tests) or 'shares of the same tests'}"
 
 
 def as_text(text: str) -> str:

@@ -80,8 +80,7 @@ def _grade_as_asked() -> int:
     students, about = students_in(options.folder, options.out), course.load()
     with hold(options.out / "lock", "grading a class"):
         table = marks.Table(options.out / marks.FILE, marks.questions())
-        there = [path.name for path in (options.out / "students").glob("*")]
-        table.read([*there, *(each.name for each in students)])  # what is wrong in it is said at once
+        table.read(each.name for each in students)  # what is wrong in it is said at once
         grader = options.grader or autograder.prepared()
         todo = [student for student in students if options.again or not student.is_graded(grader)]
         print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.course.class_table import TEMPLATES, Row, as_text, printable_name
@@ -32,26 +33,18 @@ _SECTION = re.compile(r"(<!-- marks -->.*<!-- /marks -->\n)?(?=</body>)", re.DOT
 
 @dataclass(frozen=True)
 class Question:
-    name: str  # Q1.1, since a spreadsheet takes 1.1 for a date
     stage: str
-    rubric: tuple[float, ...]
-
-    @property
-    def points(self) -> float:
-        return sum(self.rubric)
+    rubric: tuple[float, ...]  # the points of its parts
 
 
 @dataclass
 class Mark:
-    """A row. `parts`: of the rubric, None where nothing is filled in."""
+    """A row: its cells as they were found, also those of the instructor's own columns, and the points that are given
+    for the parts of the rubric, None where there are none yet."""
 
-    student: str  # as the table has it
+    cells: dict[str, str]
     question: Question
     parts: list[float | None]
-    comment: str = ""
-    digest: str = ""
-    note: str = ""
-    more: dict[str, str] = field(default_factory=dict)  # columns of the instructor's own
 
     @property
     def given(self) -> bool:
@@ -61,15 +54,11 @@ class Mark:
     def points(self) -> float:
         return sum(part or 0 for part in self.parts)
 
-    @property
-    def is_open(self) -> bool:
-        return self.digest != NO_ANSWER and None in self.parts
-
 
 def questions() -> dict[str, Question]:
+    """By name, such as Q1.1: a spreadsheet takes 1.1 for a date."""
     found = questions_of(Writeup("assignments", "quick", [*stages.all_stages()]))
-    every = [(stage, each) for stage, some in found.items() for each in some]
-    return {f"Q{each['id']}": Question(f"Q{each['id']}", stage, tuple(each["rubric"])) for stage, each in every}
+    return {f"Q{each['id']}": Question(stage, tuple(each["rubric"])) for stage, some in found.items() for each in some}
 
 
 class Table:
@@ -81,6 +70,7 @@ class Table:
         self.columns = ["student", "question", "of", *self.parts, "comment", "answer", "note"]
 
     def read(self, students: Iterable[str]) -> dict[tuple[str, str], Mark]:
+        """The rows; students are also those of whom something is there from earlier runs."""
         if not self.path.exists():
             return {}
         try:
@@ -88,70 +78,62 @@ class Table:
         except UnicodeDecodeError:
             raise LabError(f"{self.path} is not UTF-8: save it as CSV with UTF-8") from None
         names = {as_text(printable_name(name)) for name in students}
-        self.delimiter = ";" if text.startswith(("student;", '"student";')) else ","  # with decimal commas
-        table, marks, line = csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter), {}, 1
+        names |= {as_text(printable_name(path.name)) for path in self.path.parent.glob("students/*")}
+        self.delimiter = ";" if text.startswith(("student;", '"student";')) else ","
+        table, marks, begins = csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter), {}, 2
         header = next(table, [])
         if missing := [name for name in self.columns if name not in header]:
             raise LabError(f"{self.path}, line 1: there is no column {missing[0]}. Bring it back, or the whole file")
         for cells in table:
-            line, last = table.line_num, line  # a comment may have several lines
-            if any(cells):
-                mark = self._mark(dict(zip(header, [*cells, *[""] * len(header)])), names, last + 1)
-                if (key := (mark.student, mark.question.name)) in marks:
-                    raise self._wrong(last + 1, f"{' and '.join(key)} have a row above, too. Keep one")
-                marks[key] = mark
+            line, begins = begins, table.line_num + 1  # a comment may have several lines
+            if not any(cells):
+                continue
+            try:
+                mark = self._mark({**dict.fromkeys(header, ""), **dict(zip(header, cells))}, names)
+                if marks.setdefault((mark.cells["student"], mark.cells["question"]), mark) is not mark:
+                    raise ValueError("the student has a row for this question above, too. Keep one")
+            except ValueError as wrong:
+                raise LabError(printable_name(f"{self.path}, line {line}: {wrong}.")) from None
         return marks
 
-    def _mark(self, row: dict[str, str], names: set[str], line: int) -> Mark:
-        if row["student"] not in names:
-            raise self._wrong(line, f"there is no student {row['student']}. Correct the name, or remove the row")
-        question = self.questions.get(row["question"].strip())
-        if not question:
-            raise self._wrong(line, f"there is no question {row['question']}. There are {', '.join(self.questions)}")
-        parts = [self._part(row[name], question, index, line) for index, name in enumerate(self.parts)]
-        more = {name: text for name, text in row.items() if name not in self.columns}
-        return Mark(row["student"], question, parts[: len(question.rubric)], row["comment"], row["answer"], more=more)
-
-    def _part(self, text: str, question: Question, index: int, line: int) -> float | None:
-        if not text.strip():
-            return None
-        most, name = question.rubric[index] if index < len(question.rubric) else 0, f"part {index + 1}"
-        try:
-            points = float(text.replace(",", "."))
-        except ValueError:
-            raise self._wrong(line, f"{name} of {question.name} is no number: {text}") from None
-        if not 0 <= points <= most:
-            has = f"has 0 to {most:g} points" if index < len(question.rubric) else "does not exist"
-            raise self._wrong(line, f"{name} of {question.name} {has}, and here are {text}")
-        return points
-
-    def _wrong(self, line: int, what: str) -> LabError:
-        return LabError(printable_name(f"{self.path}, line {line}: {what}."))
+    def _mark(self, cells: dict[str, str], names: set[str]) -> Mark:
+        name = cells["question"]
+        if cells["student"] not in names:
+            raise ValueError(f"there is no student {cells['student']}. Correct the name, or remove the row")
+        if name not in self.questions:
+            raise ValueError(f"there is no question {name}. There are {', '.join(self.questions)}")
+        mark, rubric = Mark(cells, self.questions[name], []), self.questions[name].rubric
+        for column, most in itertools.zip_longest(self.parts, rubric, fillvalue=0):
+            text = cells[column].strip()
+            try:
+                points = float(text.replace(",", ".")) if text else None
+            except ValueError:
+                raise ValueError(f"{column} of {name} is no number: {text}") from None
+            if points is not None and not 0 <= points <= most:
+                raise ValueError(f"{column} of {name} has 0 to {most:g} points, and here are {text}")
+            mark.parts.append(points)
+        del mark.parts[len(rubric) :]
+        return mark
 
     def update(self, students: dict[str, Path]) -> list[Mark]:
-        """Writes the table of these students, by name the folder of what was taken of each; returns its rows."""
-        before = self.read([*students, *(path.name for path in self.path.parent.glob("students/*"))])
-        marks = []
+        """Writes the table of these students, by name the folder of what was taken of each; returns their rows."""
+        gone, marks = self.read(students), []
         for name, taken in sorted(students.items()):
             shown, digests = as_text(printable_name(name)), _digests(taken)
-            for question in self.questions.values():
-                mark = before.pop((shown, question.name), None) or Mark(shown, question, [None] * len(question.rubric))
-                now = digests.get(question.name, NO_ANSWER)
-                mark.digest = mark.digest if mark.digest and mark.given else now
-                mark.note = CHANGED if mark.digest != now else ""
+            for question, about in self.questions.items():
+                fresh = Mark({"student": shown, "question": question}, about, [None] * len(about.rubric))
+                mark, now = gone.pop((shown, question), fresh), digests.get(question, NO_ANSWER)
+                marked = mark.given and mark.cells["answer"] or now
+                mark.cells |= {"answer": marked, "note": CHANGED if marked != now else ""}
+                mark.cells["of"] = " + ".join(f"{part:g}" for part in about.rubric)
                 marks.append(mark)
-        for mark in before.values():
-            mark.note = GONE
-        own = {name: "" for mark in [*marks, *before.values()] for name in mark.more}
-        file = io.StringIO(newline="")
-        table = csv.DictWriter(file, [*self.columns, *own], restval="", delimiter=self.delimiter)
+        for mark in gone.values():
+            mark.cells["note"] = GONE
+        rows, file = [mark.cells for mark in [*marks, *gone.values()]], io.StringIO(newline="")
+        columns = dict.fromkeys([*self.columns, *(name for row in rows for name in row)])
+        table = csv.DictWriter(file, columns, restval="", delimiter=self.delimiter)
         table.writeheader()
-        for mark in [*marks, *before.values()]:
-            point = "," if self.delimiter == ";" else "."
-            parts = ["" if part is None else f"{part:g}".replace(".", point) for part in mark.parts]
-            about = [mark.student, mark.question.name, " + ".join(f"{part:g}" for part in mark.question.rubric)]
-            parts += [""] * (len(self.parts) - len(parts))
-            table.writerow(mark.more | dict(zip(self.columns, [*about, *parts, mark.comment, mark.digest, mark.note])))
+        table.writerows(rows)
         replace_file(self.path, file.getvalue().encode("utf-8-sig"))  # by which a spreadsheet knows it
         return marks
 
@@ -171,25 +153,23 @@ def _digests(taken: Path) -> dict[str, str]:
 
 def enter(marks: list[Mark], rows: list[Row], out: Path) -> Iterator[str]:
     """Puts the points into the rows of the class's tables and onto the students' pages; yields what is to be done."""
-    own: dict[str, list[Mark]] = {}
-    for mark in marks:
-        own.setdefault(mark.student, []).append(mark)
     for row in rows:
-        given = [mark for mark in own.get(as_text(row.student), ()) if mark.given or mark.comment]
+        own = [mark for mark in marks if mark.cells["student"] == as_text(row.student)]
+        given = [mark for mark in own if mark.given or mark.cells.get("comment")]
         for mark in given:
-            row.written[mark.question.stage] = row.written.get(mark.question.stage, 0) + mark.points
-        row.changed = [mark.question.name for mark in given if mark.note]
-        _show(row, given, out / "students" / row.folder / report_page.FILE)
-    for row in rows:
+            stage = mark.question.stage
+            row.written[stage] = row.written.get(stage, 0) + mark.points
+        row.changed = [mark.cells["question"] for mark in given if mark.cells["note"]]
         if row.changed:
             yield f"{row.student}: changed since it was marked: {', '.join(row.changed)}"
-    left = sum(mark.is_open for mark in marks)
-    yield f"Marks: {out}/{FILE}, where {left or 'no'} answer{'' if left == 1 else 's'} wait{'s' * (left == 1)} for one"
+        _show(given, out / "students" / row.folder / report_page.FILE)
+    waiting = sum(mark.cells["answer"] != NO_ANSWER and None in mark.parts for mark in marks)
+    yield f"Answers that wait for a mark in {out}/{FILE}: {waiting}"
 
 
-def _show(row: Row, given: list[Mark], page: Path) -> None:
+def _show(given: list[Mark], page: Path) -> None:
     text = page.read_text(encoding="utf-8") if page.exists() else "<!DOCTYPE html>\n<body>\n</body>\n"
-    section = report_page.render(TEMPLATES / "marks.html", marks=given, row=row) if given else ""
+    section = report_page.render(TEMPLATES / "marks.html", marks=given) if given else ""
     changed = _SECTION.sub(lambda _: section, text, count=1)
-    if changed != text and page.parent.is_dir():
+    if changed != text:
         replace_file(page, changed.encode(errors="replace"))

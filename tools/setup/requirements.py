@@ -10,35 +10,23 @@ import re
 import sys
 from collections.abc import Iterable
 
-from tools.setup.toolchain import REQUIREMENTS, LabError, how_to_restore
+from tools.setup.toolchain import REQUIREMENTS, pinned
 
 # A package's name, then a version, a marker and checksums, and who needs it. One may have several versions.
 _ENTRY = re.compile(r"^([\w-]+)==(?:.*\\\n)+.*\n    # via (.+)$", re.MULTILINE)
 
 
-def entries() -> dict[str, list[re.Match[str]]]:
-    """By the package's name."""
-    found: dict[str, list[re.Match[str]]] = {}
-    for entry in _ENTRY.finditer(REQUIREMENTS.read_text()):
-        found.setdefault(entry[1], []).append(entry)
-    return found
+def entries() -> list[re.Match[str]]:
+    return [*_ENTRY.finditer(REQUIREMENTS.read_text())]
 
 
 def needed(names: Iterable[str], alone: bool = False) -> str:
     """The lines of these packages, and unless `alone` of those that they need."""
-    known, wanted, to_do = entries(), {}, list(names)
-    while to_do:
-        name = to_do.pop()
-        if name not in known:
-            raise LabError(f"requirements.txt pins no {name}. Restore it: {how_to_restore('requirements.txt')}")
-        if name not in wanted:
-            wanted[name] = known[name]
-            to_do += () if alone else [other for other, some in known.items() if any(name in _via(one) for one in some)]
-    return "".join(f"{entry[0]}\n" for name in sorted(wanted) for entry in wanted[name])
-
-
-def _via(entry: re.Match[str]) -> list[str]:
-    return entry[2].split(", ")
+    wanted, more = set(), {pinned(name) and name for name in names}
+    while more - wanted:
+        wanted |= more
+        more = set() if alone else {entry[1] for entry in entries() if wanted.intersection(entry[2].split(", "))}
+    return "".join(f"{entry[0]}\n" for entry in entries() if entry[1] in wanted)
 
 
 if __name__ == "__main__":

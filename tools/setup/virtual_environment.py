@@ -220,7 +220,7 @@ def _install_cuda(log: Path) -> None:
 
 
 def _install_nccls_headers(log: Path) -> None:
-    nccl = [name for name in requirements.entries() if name.startswith("nvidia-nccl-")]  # torch's CUDA build
+    nccl = [entry[1] for entry in requirements.entries() if entry[1].startswith("nvidia-nccl-")]  # torch's CUDA build
     if nccl and not nccl_header():
         with tempfile.TemporaryDirectory(dir=VENV) as folder:
             listed = Path(folder) / "nccl.txt"

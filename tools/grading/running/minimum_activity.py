@@ -12,14 +12,12 @@ import json
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from tools.grading.scoring.results import StageReport, Status, replace_file
 from tools.grading.stages import Stage
 from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError, how_to_restore
-
-T = TypeVar("T")
 
 MISSING = """\
 What the tests of {stages} do at least is not known here, so code that nobody trusts could say that it had run them.
@@ -29,13 +27,9 @@ GRADE = ("sh", "tools/setup/python3.sh", "-m", "tools.setup.setup", "tools.gradi
 
 
 class NotKnown(LabError):
-    """Of these stages."""
+    """`stages`: of which."""
 
-    def __init__(self, stages: list[Stage]) -> None:
-        numbers = ", ".join(stage.number for stage in stages)
-        named = f"stage{'s' if len(stages) > 1 else ''} {numbers}"
-        super().__init__(MISSING.format(stages=named, restore=how_to_restore("tests")))
-        self.stages = stages
+    stages: list[Stage]
 
 
 def packed(stage: Stage) -> Path:
@@ -62,10 +56,13 @@ def known(stage: Stage) -> Path | None:
 def require(stages: Iterable[Stage]) -> None:
     """For grading what nobody trusts."""
     if missing := [stage for stage in stages if not known(stage)]:
-        raise NotKnown(missing)
+        named = f"stage{'s' if len(missing) > 1 else ''} {', '.join(stage.number for stage in missing)}"
+        error = NotKnown(MISSING.format(stages=named, restore=how_to_restore("tests")))
+        error.stages = missing
+        raise error
 
 
-def found_out(work: Callable[[], T]) -> T:
+def found_out(work: Callable[[], Any]) -> Any:
     """Does what needs it; where it is not known, once more after a run of the solutions, if they are here."""
     try:
         return work()
