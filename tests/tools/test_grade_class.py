@@ -54,8 +54,6 @@ PASSED, FAILED, TODO = Status.PASSED, Status.FAILED, Status.TODO
 
 
 class Class:
-    by_semicolons = False  # as some spreadsheets write tables
-
     def __init__(self, top: Path) -> None:
         self.lab, self.out, self.submissions = top / "lab", top / "out", top / "submissions"
         self.command = [sys.executable, "-m", "tools.course.grade_class", str(self.submissions), f"--out={self.out}",
@@ -85,8 +83,7 @@ class Class:
 
     def marks(self) -> dict[tuple[str, str], dict[str, str]]:
         with (self.out / marks.FILE).open(newline="", encoding="utf-8-sig") as file:
-            table = csv.DictReader(file, delimiter=";" if self.by_semicolons else ",")
-            return {(row["student"], row["question"]): row for row in table}
+            return {(row["student"], row["question"]): row for row in csv.DictReader(file)}
 
     def mark(self, student: str, question: str, **cells: str) -> None:
         """As a person does in a spreadsheet; `part_1` is the column "part 1"."""
@@ -94,8 +91,7 @@ class Class:
         table[student, question] |= {name.replace("_", " "): text for name, text in cells.items()}
         with (self.out / marks.FILE).open("w", newline="", encoding="utf-8") as file:
             names = dict.fromkeys(name for row in table.values() for name in row)
-            self.by_semicolons = True
-            writer = csv.DictWriter(file, names, delimiter=";")
+            writer = csv.DictWriter(file, names)
             writer.writeheader()
             writer.writerows(table.values())
 
@@ -231,6 +227,8 @@ def test_a_mistake_among_the_marks_is_named_by_its_line(tmp_path: Path) -> None:
         file.write_text(text.replace("1 + 1 + 1,,,,", '1 + 1 + 1,,,,"two\nlines"') + row + "\n")
         with pytest.raises(LabError, match=f"marks.csv, line 5: {said}"):
             table.read(["ann"])
+    file.write_text(text.replace(",", ";").replace(";1 + 1;", ";1 + 1;0,5"))  # of some spreadsheets
+    assert table.update({"ann": tmp_path})[0].points == 0.5 and ";1 + 1;0,5;" in file.read_text()
 
 
 def test_a_regrade_says_whose_points_changed_and_by_which_tests(course: Class) -> None:

@@ -24,7 +24,6 @@ NOT_BUILT = "not_built"
 KINDS = ("passed", "failed", "not_judged", "todo", NOT_BUILT, "not_run", "skipped")
 BINS = 10
 SHOWN = 30  # diagnoses
-PROBLEM = "problem"  # the column between sums and tests
 LONGEST_LINE = 500  # characters of what a failure says, which a student may have written
 # What differs between two students with the same misconception: which run, rank, step, tensor, number.
 _PLACE = re.compile(r"^in \"[^\"]*\" \([^)]*\)( and those like it)?: |^world size \d+(, rank [\d, ]+)?: ")
@@ -107,7 +106,9 @@ def write(folder: Path, rows: list[Row], course: Course) -> None:
     with (folder / "scores.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         extension = ["extension", "writeup of the extension"] if beyond else []
-        table.writerow(["student", "points", "writeup", *extension, *stages, PROBLEM, *(test.claim for test in tests)])
+        table.writerow(
+            ["student", "points", "writeup", *extension, *stages, "problem", *(test.claim for test in tests)]
+        )
         for row in rows:
             points = [row.earned.get(stage, 0) for stage in stages]
             verdicts = [row.verdicts.get(test, "") for test in tests]
@@ -137,13 +138,12 @@ def printable_name(name: str) -> str:
 def changes(before: Path, after: Path) -> Iterator[str]:
     """Whose points differ between two scores.csv, and by which tests."""
     old, new = ([*csv.DictReader(path.open(newline="", encoding="utf-8"))] for path in (before, after))
-    were = {row["student"]: row for row in old}
     for row in new:
-        was, names = were.get(row["student"], row), [*row]
-        sums, tests = names[: names.index(PROBLEM)], names[names.index(PROBLEM) + 1 :]
-        sums, tests = ([f"{name} {was.get(name) or '(none)'} -> {row[name] or '(none)'}" for name in some
-                        if was.get(name) != row[name] and "writeup" not in name] for some in (sums, tests))  # fmt: skip
-        if sums:
+        was = next((each for each in old if each["student"] == row["student"]), row)
+        changed = [name for name in row if was.get(name) != row[name] and name != "problem" and "writeup" not in name]
+        said = [f"{name} {was.get(name) or '(none)'} -> {row[name] or '(none)'}" for name in changed]
+        tests = [text for name, text in zip(changed, said) if " " in name]
+        if sums := [text for text in said if text not in tests]:
             yield f"{row['student']}: {', '.join(sums)}; by {', '.join(tests) or 'shares of the same tests'}"
 
 

@@ -89,8 +89,7 @@ def _grade_as_asked() -> int:
         given = table.update({each.name: each.folder / "taken" for each in students})
         said = [*marks.enter(given, rows, options.out)]
         scores, before = options.out / "scores.csv", options.out / "scores.before.csv"
-        compare = options.again and scores.exists()
-        if compare:
+        if compare := options.again and scores.exists():
             scores.replace(before)
         class_table.write(options.out, rows, about)
         said += [*class_table.changes(before, scores)] or ["No points have changed."] if compare else []

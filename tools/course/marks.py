@@ -13,8 +13,8 @@ import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tools.course.class_table import TEMPLATES, Row, as_text, printable_name
 from tools.grading import stages
@@ -31,14 +31,12 @@ _ANSWER = re.compile(r'^[ \t]*#answer\(\s*"([^"]+)"', re.MULTILINE)
 _SECTION = re.compile(r"(<!-- marks -->.*<!-- /marks -->\n)?(?=</body>)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     stage: str
     rubric: tuple[float, ...]  # the points of its parts
 
 
-@dataclass
-class Mark:
+class Mark(NamedTuple):
     """A row: its cells as they were found, also those of the instructor's own columns, and the points that are given
     for the parts of the rubric, None where there are none yet."""
 
@@ -121,11 +119,11 @@ class Table:
         for name, taken in sorted(students.items()):
             shown, digests = as_text(printable_name(name)), _digests(taken)
             for question, about in self.questions.items():
-                fresh = Mark({"student": shown, "question": question}, about, [None] * len(about.rubric))
+                of = " + ".join(f"{part:g}" for part in about.rubric)
+                fresh = Mark({"student": shown, "question": question, "of": of}, about, [None] * len(about.rubric))
                 mark, now = gone.pop((shown, question), fresh), digests.get(question, NO_ANSWER)
                 marked = mark.given and mark.cells["answer"] or now
-                mark.cells |= {"answer": marked, "note": CHANGED if marked != now else ""}
-                mark.cells["of"] = " + ".join(f"{part:g}" for part in about.rubric)
+                mark.cells.update(answer=marked, note=CHANGED if marked != now else "")
                 marks.append(mark)
         for mark in gone.values():
             mark.cells["note"] = GONE
@@ -146,8 +144,8 @@ def _digests(taken: Path) -> dict[str, str]:
         head, *parts = _ANSWER.split(text)
         for name, answer in zip(parts[::2], parts[1::2]):
             if not re.fullmatch(r"\)\[\s*(#todo)?\s*\]\s*", answer):
-                content = " ".join(f"{head}\n{answer}".split())
-                found[f"Q{name}"] = f"x{hashlib.sha256(content.encode()).hexdigest()[:12]}"  # no number
+                digest = hashlib.sha256(" ".join(f"{head} {answer}".split()).encode()).hexdigest()
+                found[f"Q{name}"] = f"x{digest[:12]}"  # no number
     return found
 
 
@@ -157,19 +155,14 @@ def enter(marks: list[Mark], rows: list[Row], out: Path) -> Iterator[str]:
         own = [mark for mark in marks if mark.cells["student"] == as_text(row.student)]
         given = [mark for mark in own if mark.given or mark.cells.get("comment")]
         for mark in given:
-            stage = mark.question.stage
-            row.written[stage] = row.written.get(stage, 0) + mark.points
+            row.written[mark.question.stage] = row.written.get(mark.question.stage, 0) + mark.points
         row.changed = [mark.cells["question"] for mark in given if mark.cells["note"]]
         if row.changed:
             yield f"{row.student}: changed since it was marked: {', '.join(row.changed)}"
-        _show(given, out / "students" / row.folder / report_page.FILE)
+        page, empty = out / "students" / row.folder / report_page.FILE, "<!DOCTYPE html>\n<body>\n</body>\n"
+        text = page.read_text(encoding="utf-8") if page.exists() else empty
+        section = report_page.render(TEMPLATES / "marks.html", marks=given) if given else ""
+        if (changed := _SECTION.sub(lambda _, new=section: new, text, count=1)) != text:
+            replace_file(page, changed.encode(errors="replace"))
     waiting = sum(mark.cells["answer"] != NO_ANSWER and None in mark.parts for mark in marks)
     yield f"Answers that wait for a mark in {out}/{FILE}: {waiting}"
-
-
-def _show(given: list[Mark], page: Path) -> None:
-    text = page.read_text(encoding="utf-8") if page.exists() else "<!DOCTYPE html>\n<body>\n</body>\n"
-    section = report_page.render(TEMPLATES / "marks.html", marks=given) if given else ""
-    changed = _SECTION.sub(lambda _: section, text, count=1)
-    if changed != text:
-        replace_file(page, changed.encode(errors="replace"))

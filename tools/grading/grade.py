@@ -50,7 +50,7 @@ from tools.setup.columns import fold
 
 def main() -> int:
     end_by_exception_on_signals()
-    return ending_of("make test", _grade_as_asked)
+    return ending_of("make test", functools.partial(minimum_activity.found_out, _grade_as_asked))
 
 
 def _grade_as_asked() -> int:
@@ -58,10 +58,6 @@ def _grade_as_asked() -> int:
     tools = toolchain.load()
     if options.device == "cuda":
         cuda.require(tools)
-    return minimum_activity.found_out(functools.partial(_graded, options, tools))
-
-
-def _graded(options: argparse.Namespace, tools: toolchain.Toolchain) -> int:
     builder, folder = Builder(tools, options.device), Path(tools.build_dir) / "grade"
     with hold(folder / "lock", "make test"):
         if options.sanitize:

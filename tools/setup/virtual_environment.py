@@ -66,6 +66,7 @@ PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; R
 
 _LIBRARIES = {"cudart": "nvidia-cuda-runtime", "cupti": "nvidia-cuda-cupti"}  # whose packages bring them
 _NO_PIP = "has no pip for environments (ensurepip): install your distribution's package, such as python3-venv"
+INSTALL = ["install", "--no-compile"]  # whose thousands of files the lab never imports
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _UNTRUSTED = "it does not trust the package index's certificate. Name that of your network: PIP_CERT=/path/to/ca.crt"
 OFFLINE_ADVICE = """\
@@ -199,12 +200,11 @@ def _unpack_pip(python: str, log: Path) -> None:
 
 
 def _install_torch(log: Path) -> None:
-    _install_locked(["torch"], "Installing torch into .venv", log, alone=True)
+    _pip_locked(INSTALL, ["torch"], "Installing torch into .venv", log, alone=True)
     if libraries := missing_libraries():
         if unknown := [name for name in libraries if name not in _LIBRARIES]:
             raise LabError(f"torch needs lib{unknown[0]}.so, which none of its own packages brings: install it")
-        packages = [_LIBRARIES[name] for name in libraries]
-        _install_locked(packages, f"Installing {', '.join(libraries)}", log, alone=True)
+        _pip_locked(INSTALL, map(_LIBRARIES.get, libraries), f"Installing {', '.join(libraries)}", log, alone=True)
 
 
 def missing_libraries() -> list[str]:
@@ -216,17 +216,14 @@ def missing_libraries() -> list[str]:
 
 def _install_cuda(log: Path) -> None:
     # With crt's headers, which cudart's include, NVIDIA packs with its compiler, and requirements.in asks for.
-    _install_locked(["torch"], "Installing torch's CUDA libraries", log)
+    _pip_locked(INSTALL, ["torch"], "Installing torch's CUDA libraries", log)
 
 
 def _install_nccls_headers(log: Path) -> None:
     nccl = [entry[1] for entry in requirements.entries() if entry[1].startswith("nvidia-nccl-")]  # torch's CUDA build
     if nccl and not nccl_header():
         with tempfile.TemporaryDirectory(dir=VENV) as folder:
-            listed = Path(folder) / "nccl.txt"
-            listed.write_text(requirements.needed(nccl, alone=True))
-            fetch = ["download", "--no-deps", "--require-hashes", "-d", folder, "-r", str(listed)]
-            _pip(fetch, "Fetching NCCL's headers", log)
+            _pip_locked(["download", "-d", folder], nccl, "Fetching NCCL's headers", log, alone=True)
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
                 headers = [name for name in archive.namelist() if "/include/" in name]
@@ -255,24 +252,23 @@ def _install_headers(log: Path) -> None:
 
 def _install(part: str, log: Path) -> None:
     if packages := _PACKAGES.get(part):
-        _install_locked(packages, f"Installing {', '.join(packages)} into .venv", log)
+        _pip_locked(INSTALL, packages, f"Installing {', '.join(packages)} into .venv", log)
     more = {HEADERS: _install_headers, TORCH: _install_torch, CUDA: _install_cuda, CHECK: _install_nccls_headers}
     if part in more:
         more[part](log)
 
 
-def _install_locked(packages: Iterable[str], title: str, log: Path, alone: bool = False) -> None:
-    """These and all that they need, as requirements.txt has them; nothing else, whatever a package asks for."""
-    with tempfile.TemporaryDirectory(dir=VENV) as folder:
-        listed = Path(folder) / "requirements.txt"
-        listed.write_text(requirements.needed(packages, alone))
-        _pip(["install", "--no-compile", "--no-deps", "--require-hashes", "-r", str(listed)], title, log)
+def _pip_locked(command: list[str], packages: Iterable[str], title: str, log: Path, alone: bool = False) -> None:
+    """Of these and all that they need, as requirements.txt has them; of nothing else, whatever a package asks for."""
+    with tempfile.NamedTemporaryFile("w", dir=VENV) as listed:
+        listed.write(requirements.needed(packages, alone))
+        listed.flush()
+        _pip([*command, "--no-deps", "--require-hashes", "-r", listed.name], title, log)
 
 
 def _pip(arguments: list[str], title: str, log: Path) -> None:
     argv = [f"{VENV}/bin/python", "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check"]
     environment = {"PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
-    # --no-compile above: thousands of files that the lab never imports.
     failed, lines = progress.run([*argv, "--progress-bar=off"], title, log, environment, _condense)
     if failed:
         raise LabError(_failure("pip failed", lines, log))

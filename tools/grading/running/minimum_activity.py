@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from subprocess import run
 from typing import Any
 
 from tools.grading.scoring.results import StageReport, Status, replace_file
-from tools.grading.stages import Stage
+from tools.grading.stages import Stage, all_stages
 from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError, how_to_restore
 
@@ -27,9 +27,7 @@ GRADE = ("sh", "tools/setup/python3.sh", "-m", "tools.setup.setup", "tools.gradi
 
 
 class NotKnown(LabError):
-    """`stages`: of which."""
-
-    stages: list[Stage]
+    """Without it nobody is graded who is not trusted."""
 
 
 def packed(stage: Stage) -> Path:
@@ -55,23 +53,20 @@ def known(stage: Stage) -> Path | None:
 
 def require(stages: Iterable[Stage]) -> None:
     """For grading what nobody trusts."""
-    if missing := [stage for stage in stages if not known(stage)]:
-        named = f"stage{'s' if len(missing) > 1 else ''} {', '.join(stage.number for stage in missing)}"
-        error = NotKnown(MISSING.format(stages=named, restore=how_to_restore("tests")))
-        error.stages = missing
-        raise error
+    if missing := [stage.number for stage in stages if not known(stage)]:
+        named = f"stage{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        raise NotKnown(MISSING.format(stages=named, restore=how_to_restore("tests")))
 
 
 def found_out(work: Callable[[], Any]) -> Any:
     """Does what needs it; where it is not known, once more after a run of the solutions, if they are here."""
     try:
         return work()
-    except NotKnown as missing:
-        if not all(stage.sources("solutions") for stage in missing.stages):
+    except NotKnown:
+        if not any(stage.sources("solutions") for stage in all_stages()):
             raise
         print("Grading the solutions once (2 min; on a new clone after its set-up) ...", flush=True)
-        one = [f"--stage={missing.stages[0].number}"] if len(missing.stages) == 1 else []
-        if subprocess.run([*GRADE, *one], cwd=ROOT, check=False).returncode:
+        if run(GRADE, cwd=ROOT, check=False).returncode:
             raise LabError("The solutions did not get full marks, so nothing else was done; see above.") from None
     return work()
 
