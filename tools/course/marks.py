@@ -28,7 +28,7 @@ CHANGED = "the answer has changed since it was marked; when you have read it, em
 GONE = "this student has no submission any more"
 NO_ANSWER = "none"  # the digest of a question that is not answered
 _ANSWER = re.compile(r'^[ \t]*#answer\(\s*"([^"]+)"', re.MULTILINE)
-_SECTION = re.compile(r"(<!-- marks -->.*<!-- /marks -->\n)?(?=</body>)", re.DOTALL)
+_SECTION = re.compile(r"(<!-- marks -->.*<!-- /marks -->\n?)?(?=</body>)", re.DOTALL)
 
 
 class Question(NamedTuple):
