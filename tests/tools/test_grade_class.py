@@ -236,4 +236,4 @@ def test_a_regrade_says_whose_points_changed_and_by_which_tests(course: Class) -
     course.grade()
     assert "No points have changed." in course.grade("--again")
     course.submit({"ann": "failed"})
-    assert "ann: points 25 -> 15, 01_naive_ddp 15 -> 5; by 01 first passed -> failed" in course.grade("--again")
+    assert "ann: points 25 -> 15, 01_naive_ddp 15 -> 5; by\n    01 first passed -> failed" in course.grade("--again")

@@ -144,7 +144,7 @@ def changes(before: Path, after: Path) -> Iterator[str]:
         said = [f"{name} {was.get(name) or '(none)'} -> {row[name] or '(none)'}" for name in changed]
         tests = [text for name, text in zip(changed, said) if " " in name]
         if sums := [text for text in said if text not in tests]:
-            yield f"{row['student']}: {', '.join(sums)}; by {', '.join(tests) or 'shares of the same tests'}"
+            yield "\n    ".join([f"{row['student']}: {', '.join(sums)}; by", *(tests or ["shares of the same tests"])])
 
 
 def as_text(text: str) -> str:
