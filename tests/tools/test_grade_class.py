@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.conftest import processes_in, wait_for
-from tools.course import class_table
+from tools.course import class_table, marks
 from tools.course.class_table import without_particulars
 from tools.grading.scoring.results import (
     NOT_HANDED_IN,
@@ -26,13 +26,14 @@ from tools.grading.scoring.results import (
     sums_of_tests,
 )
 from tools.grading.stages import Stage
-from tools.setup.toolchain import ROOT
+from tools.setup.toolchain import ROOT, LabError
 from tools.student.course import Course
 
 GRADER = """\
-import json, os, pathlib, sys, time
+import json, os, pathlib, shutil, sys, time
 options = dict(word[2:].split("=", 1) for word in sys.argv[2:])
 said = (pathlib.Path(sys.argv[1]) / "naive_ddp.cpp").read_text()
+if (answers := pathlib.Path(sys.argv[1]) / "writeup").exists(): shutil.copytree(answers, options["keep"] + "/writeup")
 with open("runs", "a") as runs: runs.write(said + "\\n")
 if said == "crashes": sys.exit(70)
 if said == "never ends":
@@ -60,6 +61,7 @@ class Class:
         shutil.copytree(ROOT / "tools", self.lab / "tools")
         (self.lab / "tools/course/grade_submission.py").write_text(GRADER)
         (self.lab / "course.json").write_text('{"course": "CS <1>"}')
+        shutil.copytree(ROOT / "writeup", self.lab / "writeup", ignore=shutil.ignore_patterns("out"))
         for stage in (ROOT / "assignments").glob("*_*"):
             shutil.copytree(stage, self.lab / "assignments" / stage.name)
 
@@ -68,10 +70,30 @@ class Class:
             (self.submissions / name).mkdir(parents=True, exist_ok=True)
             (self.submissions / name / "naive_ddp.cpp").write_text(does)
 
-    def grade(self, code: int = 0) -> str:
-        done = subprocess.run([*self.command, "--jobs=2"], cwd=self.lab, capture_output=True, text=True, timeout=60)
+    def answer(self, student: str, text: str) -> None:
+        answers = self.submissions / student / "writeup/answers/01_naive_ddp.typ"
+        answers.parent.mkdir(parents=True, exist_ok=True)
+        answers.write_text(f'// Mine\n#answer("1.1")[\n  {text}\n]\n\n#answer("1.2")[\n  #todo\n]\n')
+
+    def grade(self, *options: str, code: int = 0) -> str:
+        command = [*self.command, "--jobs=2", *options]
+        done = subprocess.run(command, cwd=self.lab, capture_output=True, text=True, timeout=60)
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
+
+    def marks(self) -> dict[tuple[str, str], dict[str, str]]:
+        with (self.out / marks.FILE).open(newline="", encoding="utf-8-sig") as file:
+            return {(row["student"], row["question"]): row for row in csv.DictReader(file)}
+
+    def mark(self, student: str, question: str, **cells: str) -> None:
+        """As a person does in a spreadsheet; `part_1` is the column "part 1"."""
+        table = self.marks()
+        table[student, question] |= {name.replace("_", " "): text for name, text in cells.items()}
+        with (self.out / marks.FILE).open("w", newline="", encoding="utf-8") as file:
+            names = dict.fromkeys(name for row in table.values() for name in row)
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(table.values())
 
     def rows(self) -> dict[str, dict[str, str]]:
         with (self.out / "scores.csv").open(newline="") as file:
@@ -160,3 +182,58 @@ def test_points_of_the_extension_are_a_sum_of_their_own(
     (row,) = csv.DictReader((tmp_path / "scores.csv").open())
     assert (float(row["points"]), float(row.get("extension", 0))) == (report.sums.score, report.sums.extension)
     assert ("<th>extension</th>" in (tmp_path / "class.html").read_text()) == bool(beyond)
+
+
+def test_marks_become_points_are_kept_and_flagged(course: Class) -> None:
+    course.submit({"ann": "passed", "=1+1": "passed", "eve": "passed"})
+    for name in ("ann", "eve"):
+        course.answer(name, "x_y = 4/9")
+    assert "marks.csv: 2" in course.grade()
+    assert course.marks()["ann", "Q1.1"]["of"] == "1 + 1" and ("'=1+1", "Q5.1") in course.marks()
+    assert {row["writeup"] for row in course.rows().values()} == {""}
+    course.mark("ann", "Q1.1", part_1="1", part_2="0,5", comment="<b>and\nwhy?", mine="seen")
+    course.mark("'=1+1", "Q1.2", part_1="0")
+    assert "3 of them graded already" in course.grade() and course.grade(), "twice is as once"
+    assert [course.rows()[name]["writeup"] for name in ("ann", "'=1+1", "eve")] == ["1.5", "0", ""]
+    page = (course.out / "students/ann/report.html").read_text()
+    assert "1.5 / 2" in page and "&lt;b&gt;and" in page and page.count("<h2>Writeup") == 1
+    assert "<td>1.5</td>" in (course.out / "class.html").read_text()
+
+    course.answer("ann", "x_y = 1/3")
+    shutil.rmtree(course.submissions / "eve")
+    course.mark("eve", "Q1.1", part_1="1")
+    assert "ann: changed since it was marked: Q1.1" in course.grade("--again")
+    ann, eve = (course.marks()[name, "Q1.1"] for name in ("ann", "eve"))
+    assert (ann["part 1"], ann["part 2"], ann["mine"], ann["note"]) == ("1", "0,5", "seen", marks.CHANGED)
+    assert (eve["part 1"], eve["note"]) == ("1", marks.GONE)
+    course.mark("ann", "Q1.1", answer="")
+    assert "changed" not in course.grade() and course.rows()["ann"]["writeup"] == "1.5"
+
+
+def test_a_mistake_among_the_marks_is_named_by_its_line(tmp_path: Path) -> None:
+    both = {"Q1.1": marks.Question("01_sums", (1, 1)), "Q2.1": marks.Question("02_more", (1, 1, 1))}
+    table, file = marks.Table(tmp_path / marks.FILE, both), tmp_path / marks.FILE
+    table.update({"ann": tmp_path})
+    text = file.read_text()
+    for row, said in {
+        "Bop,Q1.1": "there is no student Bop",
+        "ann,Q9.9": "there is no question Q9.9",
+        "ann,Q1.1": "the student has a row for this question above",
+        "ann,Q1.1,,2": "part 1 of Q1.1 has 0 to 1 points, and here are 2",
+        "ann,Q1.1,,nan": "part 1 of Q1.1 has 0 to 1 points",
+        "ann,Q1.1,,,good": "part 2 of Q1.1 is no number: good",
+        "ann,Q1.1,,,,1": "part 3 of Q1.1 has 0 to 0 points",
+    }.items():
+        file.write_text(text.replace("1 + 1 + 1,,,,", '1 + 1 + 1,,,,"two\nlines"') + row + "\n")
+        with pytest.raises(LabError, match=f"marks.csv, line 5: {said}"):
+            table.read(["ann"])
+    file.write_text(text.replace(",", ";").replace(";1 + 1;", ";1 + 1;0,5"))  # of some spreadsheets
+    assert table.update({"ann": tmp_path})[0].points == 0.5 and ";1 + 1;0,5;" in file.read_text()
+
+
+def test_a_regrade_says_whose_points_changed_and_by_which_tests(course: Class) -> None:
+    course.submit({"ann": "passed", "bob": "failed"})
+    course.grade()
+    assert "No points have changed." in course.grade("--again")
+    course.submit({"ann": "failed"})
+    assert "ann: points 25 -> 15, 01_naive_ddp 15 -> 5; by\n    01 first passed -> failed" in course.grade("--again")

@@ -125,10 +125,19 @@ def test_has_what_a_student_needs(lab: Path) -> None:
     assert there == {*(stage.name for stage in stages.all_stages()), "README.md", "grader", "several_machines"}
 
 
-def test_without_a_run_of_the_solutions_nothing_is_handed_out(tmp_path: Path) -> None:
-    with mock.patch.object(minimum_activity, "known", return_value=None), pytest.raises(LabError) as refused:
-        release.write_tree(tmp_path / "tree", working_tree())
-    assert "stages 01, 02, 03" in str(refused.value) and "make test IMPL=solutions" in str(refused.value)
+def test_the_solutions_are_run_once_or_nothing_is_handed_out(tmp_path: Path) -> None:
+    """A run that makes nothing known, a run that finds mistakes, and a repository without solutions."""
+    tree = working_tree()
+    for code, sources, said in ((0, [STUB], "stages 01, 02, 03"), (1, [STUB], "full marks"), (0, [], "IMPL=solutions")):
+        done = subprocess.CompletedProcess([], code)
+        with (
+            mock.patch.object(minimum_activity, "known", return_value=None),
+            mock.patch.object(minimum_activity, "run", return_value=done) as run,
+            mock.patch.object(stages.Stage, "sources", return_value=sources),
+            pytest.raises(LabError, match=f"(?s){said}"),
+        ):
+            release.write_tree(tmp_path / said, tree)
+        assert run.call_count == len(sources)
 
 
 def test_no_line_of_a_solution_mutant_or_reference_answer_is_in_it(lab: Path, tmp_path: Path) -> None:
@@ -223,7 +232,7 @@ def test_refuses_what_is_not_committed(repository: Repository) -> None:
 
 
 def test_course_and_passages_are_filled_in(repository: Repository) -> None:
-    about = {"course": "CS 149", "due": {"01": "2026-10-19"}, "links": {"Questions": "https://example.edu"},
+    about = {"course": "PAR 101", "due": {"01": "2026-10-19"}, "links": {"Questions": "https://example.edu"},
              "timezone": "Europe/Berlin", "assistants": "In stage 01 a model may write code."}  # fmt: skip
     text = "# Lab\n\n<!-- course -->\n<!-- repository -->\nHere.\n<!-- /repository -->\n"
     text += "<!-- extension -->\nMore.\n<!-- /extension -->\n"
@@ -240,7 +249,7 @@ def test_course_and_passages_are_filled_in(repository: Repository) -> None:
     pages = [(repository.top / f"{tree}/{name}.md").read_text()
              for name in ("README", "AGENTS") for tree in ("whole", "without")]  # fmt: skip
     table = "| Stage | Due |\n|---|---|\n| 01 | Monday, 19 October 2026, 23:59 CEST |\n"
-    readme = f"# Lab\n\n**CS 149**\n\n{table}\n- [Questions](https://example.edu)\nMore.\n"
+    readme = f"# Lab\n\n**PAR 101**\n\n{table}\n- [Questions](https://example.edu)\nMore.\n"
     assert pages[:2] == [readme, "# Lab\n\n"]
     assert [about["assistants"] in page.partition("## Do\n")[0] for page in pages[2:]] == [True, False]
     assert "<!--" not in "".join(pages)

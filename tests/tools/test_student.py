@@ -189,7 +189,8 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_points_and_what_did_not_pass(student: Student, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = written(tmp_path, monkeypatch)
     assert "| 01 sums | 5 / 15 | 1 of 2 |\n| **all** | 5 / 15 | 1 of 2 |\n\nGraded by this repository's own" in page
-    assert "<details><summary>01 first: failed</summary>\n<pre>twice &lt;the&gt; mean\nand more</pre>" in page
+    said = "twice &lt;the&gt; mean"
+    assert f"<details><summary>01 first: failed: {said}</summary>\n<pre>{said}\nand more</pre>" in page
     assert "secret" not in page, "the course shows it later"
 
 

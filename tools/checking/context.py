@@ -17,7 +17,6 @@ from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import Stage, all_stages, short_paths
-from tools.setup.system_packages import is_clang
 from tools.setup.toolchain import Toolchain
 
 LOG_LIMIT = 8 << 20
@@ -36,10 +35,6 @@ class Context:
     @property
     def build_dir(self) -> Path:
         return Path(self.toolchain.build_dir)
-
-    @property
-    def uses_clang(self) -> bool:
-        return is_clang(self.toolchain.cxx)
 
     def folder(self, *parts: str) -> Path:
         """A folder for files that checks make."""

@@ -17,7 +17,7 @@ from tools.setup.configuring import cmake_command
 from tools.setup.system_packages import Need, program, tool_gap, version_of
 from tools.setup.toolchain import LabError, torch_range, torch_version
 
-TESTED = {"clang++": range(14, 20), "g++": range(12, 15)}  # README.md says the same
+TESTED = {"clang++": range(14, 22), "g++": range(12, 17)}  # README.md says the same
 ENDS = {"oldest": list, "newest": lambda versions: [*reversed(versions)]}
 
 

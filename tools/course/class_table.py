@@ -9,7 +9,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -58,18 +58,30 @@ class Row:
     beyond: set[str] = field(default_factory=set)
     problem: str = ""
     failures: dict[Test, str] = field(default_factory=dict)  # what failed tests said
+    folder: str = ""  # the student's
+    written: dict[str, float] = field(default_factory=dict)  # of the writeup, by stage, as far as it is marked
+    changed: list[str] = field(default_factory=list)  # questions whose answer is another than the one that was marked
 
     @property
     def total(self) -> float:
-        return round(sum(points for stage, points in self.earned.items() if stage not in self.beyond), 2)
+        return _sum(self.earned, self.beyond, False)
 
     @property
     def extension(self) -> float:
-        return round(sum(points for stage, points in self.earned.items() if stage in self.beyond), 2)
+        return _sum(self.earned, self.beyond, True)
+
+    def writeup(self, beyond: bool) -> str:
+        """Its points; empty where nothing is marked."""
+        marked = any((stage in self.beyond) is beyond for stage in self.written)
+        return f"{_sum(self.written, self.beyond, beyond):g}" if marked else ""
+
+
+def _sum(by_stage: dict[str, float], of_extension: set[str], beyond: bool) -> float:
+    return round(sum(points for stage, points in by_stage.items() if (stage in of_extension) is beyond), 2)
 
 
 def row_of(student: str, folder: Path) -> Row:
-    row = Row(printable_name(student))
+    row = Row(printable_name(student), folder=folder.name)
     try:
         if (folder / "problem").exists():
             row.problem = (folder / "problem").read_text(errors="replace")
@@ -93,13 +105,15 @@ def write(folder: Path, rows: list[Row], course: Course) -> None:
     beyond = any(test.extension for test in tests)
     with (folder / "scores.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        extension = ["extension"] if beyond else []
-        table.writerow(["student", "points", *extension, *stages, "problem", *(test.claim for test in tests)])
+        extension = ["extension", "writeup of the extension"] if beyond else []
+        table.writerow(
+            ["student", "points", "writeup", *extension, *stages, "problem", *(test.claim for test in tests)]
+        )
         for row in rows:
             points = [row.earned.get(stage, 0) for stage in stages]
             verdicts = [row.verdicts.get(test, "") for test in tests]
-            sums = [row.total, row.extension] if beyond else [row.total]
-            table.writerow([_text(row.student), *sums, *points, _text(row.problem), *verdicts])
+            sums = [row.total, row.writeup(False), *((row.extension, row.writeup(True)) if beyond else ())]
+            table.writerow([as_text(row.student), *sums, *points, as_text(row.problem), *verdicts])
     write_page(
         folder / "class.html",
         "class.html",
@@ -121,7 +135,19 @@ def printable_name(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def _text(text: str) -> str:
+def changes(before: Path, after: Path) -> Iterator[str]:
+    """Whose points differ between two scores.csv, and by which tests."""
+    old, new = ([*csv.DictReader(path.open(newline="", encoding="utf-8"))] for path in (before, after))
+    for row in new:
+        was = next((each for each in old if each["student"] == row["student"]), row)
+        changed = [name for name in row if was.get(name) != row[name] and name != "problem" and "writeup" not in name]
+        said = [f"{name} {was.get(name) or '(none)'} -> {row[name] or '(none)'}" for name in changed]
+        tests = [text for name, text in zip(changed, said) if " " in name]
+        if sums := [text for text in said if text not in tests]:
+            yield "\n    ".join([f"{row['student']}: {', '.join(sums)}; by", *(tests or ["shares of the same tests"])])
+
+
+def as_text(text: str) -> str:
     """What a spreadsheet would take for a formula is a text here."""
     return f"'{text}" if text.strip("\t\r\n ")[:1] in ("=", "+", "-", "@") else text
 

@@ -4,8 +4,9 @@ The grader is the one that Gradescope would have, made of what is committed, wit
 solutions (tools/course/autograder.py). Each is graded by a process of its own (grade_submission), several at a time,
 and what goes wrong with one harms no other. In the folder that --out names each student has a folder with results.json,
 log.txt and what was taken. Whoever is graded already is not graded again unless the submission or the grader changes,
-so that a run that was stopped goes on; --again grades all, and keeps the table before it as scores.before.csv, for
-diff. In the end there are two tables, scores.csv and class.html.
+so that a run that was stopped goes on; --again grades all, keeps the table before it as scores.before.csv, and says
+whose points have changed. In the end there are two tables, scores.csv and class.html, and marks.csv, whose marks of
+the writeup go into both (tools/course/marks.py).
 
 Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
 """
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from tools.course import autograder, class_table, hidden
+from tools.course import autograder, class_table, hidden, marks
 from tools.course.class_table import printable_name, row_of
 from tools.course.submission import ARCHIVE, MOST_ENTRIES
 from tools.grading.grade import end_by_exception_on_signals
@@ -75,20 +76,27 @@ def main() -> int:
 
 def _grade_as_asked() -> int:
     options = parse_arguments()
-    require_packages(sys.executable, ["jinja2"])  # which writes the pages, hours later
+    require_packages(sys.executable, ["jinja2", "typst"])  # which write the pages and know the questions, hours later
     students, about = students_in(options.folder, options.out), course.load()
     with hold(options.out / "lock", "grading a class"):
+        table = marks.Table(options.out / marks.FILE, marks.questions())
+        table.read(each.name for each in students)  # what is wrong in it is said at once
         grader = options.grader or autograder.prepared()
         todo = [student for student in students if options.again or not student.is_graded(grader)]
         print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)
         grade_all(todo, options.jobs, functools.partial(_grade_one, grader, options.limit, common_seed(options.out)))
         rows = [row_of(each.name, each.folder) for each in students]
-        if options.again and (options.out / "scores.csv").exists():
-            (options.out / "scores.csv").replace(options.out / "scores.before.csv")
+        given = table.update({each.name: each.folder / "taken" for each in students})
+        said = [*marks.enter(given, rows, options.out)]
+        scores, before = options.out / "scores.csv", options.out / "scores.before.csv"
+        if compare := options.again and scores.exists():
+            scores.replace(before)
         class_table.write(options.out, rows, about)
+        said += [*class_table.changes(before, scores)] or ["No points have changed."] if compare else []
     failed = [row for row in rows if row.problem]
     for row in failed:
         print(fold(printable(f"{row.student} was not graded: {row.problem}"), columns()))
+    print("\n".join(fold(printable(line), columns()) for line in said))
     print(f"Tables: {options.out}/scores.csv, {options.out}/class.html")
     return 1 if failed else 0
 

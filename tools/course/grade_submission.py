@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _grade_as_asked() -> int:
-    return run(parse_arguments()).exit_code()
+    return minimum_activity.found_out(lambda: run(parse_arguments()).exit_code())
 
 
 def run(options: argparse.Namespace, alive: bool = True) -> Report:

@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
-from tools.setup import progress, system_packages
+from tools.setup import progress, requirements, system_packages
 from tools.setup.toolchain import (
     REQUIREMENTS,
     ROOT,
@@ -20,7 +21,6 @@ from tools.setup.toolchain import (
     LabError,
     PythonFacts,
     active_pythons,
-    pinned,
     probe,
     torch_gap,
     wanted_torch,
@@ -64,8 +64,9 @@ _LIBRARY = re.compile(r"/((?:cli11|nlohmann_json|gtest_vendor)/(?:include|src)/.
 NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; README.md says so
 
-_CUDA_TOOLKIT = r"(cuda-toolkit)\[([\w,]+)\](==[\d.]+)"  # as torch requires its parts
+_LIBRARIES = {"cudart": "nvidia-cuda-runtime", "cupti": "nvidia-cuda-cupti"}  # whose packages bring them
 _NO_PIP = "has no pip for environments (ensurepip): install your distribution's package, such as python3-venv"
+INSTALL = ["install", "--no-compile"]  # whose thousands of files the lab never imports
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _UNTRUSTED = "it does not trust the package index's certificate. Name that of your network: PIP_CERT=/path/to/ca.crt"
 OFFLINE_ADVICE = """\
@@ -199,9 +200,11 @@ def _unpack_pip(python: str, log: Path) -> None:
 
 
 def _install_torch(log: Path) -> None:
-    _pip(["install", "--no-compile", "--no-deps", f"torch=={pinned('torch')}"], "Installing torch into .venv", log)
+    _pip_locked(INSTALL, ["torch"], "Installing torch into .venv", log, alone=True)
     if libraries := missing_libraries():
-        _pip(["install", "--no-compile", cuda_requirement(libraries)], f"Installing {', '.join(libraries)}", log)
+        if unknown := [name for name in libraries if name not in _LIBRARIES]:
+            raise LabError(f"torch needs lib{unknown[0]}.so, which none of its own packages brings: install it")
+        _pip_locked(INSTALL, map(_LIBRARIES.get, libraries), f"Installing {', '.join(libraries)}", log, alone=True)
 
 
 def missing_libraries() -> list[str]:
@@ -211,41 +214,20 @@ def missing_libraries() -> list[str]:
     return sorted(set(re.findall(r"^\s*lib(\w+)\.so\S* => not found", said, re.MULTILINE)))
 
 
-def torch_metadata() -> Path:
-    return next(VENV.glob("lib/python3*/site-packages/torch-*.dist-info/METADATA"))
-
-
-def required_by_torch(pattern: str) -> re.Match[str] | None:
-    """The first of torch's own requirements that fits; a build for the CPU requires nothing of CUDA."""
-    return re.search(f"^Requires-Dist: {pattern}", torch_metadata().read_text(), re.MULTILINE)
-
-
-def cuda_requirement(libraries: list[str]) -> str:
-    """The part of torch's own dependencies that brings them: it has an extra for each library."""
-    found = required_by_torch(_CUDA_TOOLKIT)
-    extras = found[2].split(",") if found else []
-    if unknown := [name for name in libraries if name not in extras]:
-        raise LabError(f"torch needs lib{unknown[0]}.so, which none of its own packages brings: install it")
-    return f"{found[1]}[{','.join(libraries)}]{found[3]}"
-
-
 def _install_cuda(log: Path) -> None:
-    _pip(["install", "--no-compile", f"torch=={pinned('torch')}"], "Installing torch's CUDA libraries", log)
-    # cudart's headers include crt's, which NVIDIA packs with its compiler, and torch does not require.
-    if found := required_by_torch(_CUDA_TOOLKIT):
-        headers = f"{found[1]}[cudart,crt]{found[3]}"
-        _pip(["install", "--no-compile", headers], "Installing CUDA's headers", log)
+    # With crt's headers, which cudart's include, NVIDIA packs with its compiler, and requirements.in asks for.
+    _pip_locked(INSTALL, ["torch"], "Installing torch's CUDA libraries", log)
 
 
 def _install_nccls_headers(log: Path) -> None:
-    nccl = required_by_torch(r"nvidia-nccl-[\w.=]+")  # torch's CUDA build
+    nccl = [entry[1] for entry in requirements.entries() if entry[1].startswith("nvidia-nccl-")]  # torch's CUDA build
     if nccl and not nccl_header():
         with tempfile.TemporaryDirectory(dir=VENV) as folder:
-            _pip(["download", "--no-deps", "-d", folder, nccl[0].split()[-1]], "Fetching NCCL's headers", log)
+            _pip_locked(["download", "-d", folder], nccl, "Fetching NCCL's headers", log, alone=True)
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
                 headers = [name for name in archive.namelist() if "/include/" in name]
-                archive.extractall(torch_metadata().parents[1], headers)
+                archive.extractall(next(VENV.glob("lib/python3*/site-packages")), headers)
 
 
 def nccl_header() -> str:
@@ -270,17 +252,23 @@ def _install_headers(log: Path) -> None:
 
 def _install(part: str, log: Path) -> None:
     if packages := _PACKAGES.get(part):
-        pins = [f"{name}=={pinned(name)}" for name in packages]
-        _pip(["install", "--no-compile", *pins], f"Installing {', '.join(packages)} into .venv", log)
+        _pip_locked(INSTALL, packages, f"Installing {', '.join(packages)} into .venv", log)
     more = {HEADERS: _install_headers, TORCH: _install_torch, CUDA: _install_cuda, CHECK: _install_nccls_headers}
     if part in more:
         more[part](log)
 
 
+def _pip_locked(command: list[str], packages: Iterable[str], title: str, log: Path, alone: bool = False) -> None:
+    """Of these and all that they need, as requirements.txt has them; of nothing else, whatever a package asks for."""
+    with tempfile.NamedTemporaryFile("w", dir=VENV) as listed:
+        listed.write(requirements.needed(packages, alone))
+        listed.flush()
+        _pip([*command, "--no-deps", "--require-hashes", "-r", listed.name], title, log)
+
+
 def _pip(arguments: list[str], title: str, log: Path) -> None:
     argv = [f"{VENV}/bin/python", "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check"]
     environment = {"PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
-    # --no-compile above: thousands of files that the lab never imports.
     failed, lines = progress.run([*argv, "--progress-bar=off"], title, log, environment, _condense)
     if failed:
         raise LabError(_failure("pip failed", lines, log))

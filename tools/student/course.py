@@ -1,7 +1,7 @@
 """What differs from one course to the next: course.json. All of it may be left out.
 
 name                of the folder and the archive that are handed out: "ddp-lab"
-course, term        as the README says them: "CS 149, Parallel Computing", "autumn 2026"
+course, term        as the README says them: "PAR 101, Parallel Programs", "autumn 2026"
 timezone            of all times below: "Europe/Berlin"
 due                 by stage: {"01": "2026-10-19 18:00"}; a day without a time ends at 23:59:59
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}

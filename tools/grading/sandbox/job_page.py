@@ -111,7 +111,8 @@ def _why(test: Test) -> str:
 
 def _details(test: Test) -> str:
     said = html.escape(test["output"][:LONGEST].strip())
-    return f"<details><summary>{html.escape(test['name'])}: {_why(test)}</summary>\n<pre>{said}</pre></details>\n"
+    summary = ": ".join([html.escape(test["name"]), _why(test), *said.splitlines()[:1]])
+    return f"<details><summary>{summary}</summary>\n<pre>{said}</pre></details>\n"
 
 
 if __name__ == "__main__":
