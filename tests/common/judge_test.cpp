@@ -123,8 +123,7 @@ TEST_F(Judge, TheScenarioWithTheFewestEdgeCasesIsNamed) {
                                   scenario_on(2, "holds", {}), scenario_on(3, "no edge case", {})});
   ASSERT_EQ(texts.size(), 1);
   EXPECT_TRUE(texts[0].starts_with("Failed\nin \"no edge case\" (3 ranks): wrong")) << texts[0];
-  EXPECT_TRUE(
-      texts[0].ends_with("passes in 1 of 3 runs; also fails in \"two edge cases\""))
+  EXPECT_TRUE(texts[0].ends_with("passes in 1 of 3 runs; also fails in \"two edge cases\""))
       << texts[0];
 }
 

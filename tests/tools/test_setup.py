@@ -222,7 +222,7 @@ class FrontDoor(Checkout):
     def test_unknown_variable_and_target_name_the_known_ones(self) -> None:
         output = self.run_tool("make", "test", "STAEG=02", code=2)
         assert "unknown variable STAEG=" in output
-        assert "STAGE= TEST= FILE= IMPL=" in output
+        assert "STAGE= TEST= FILE= FIGURE= IMPL=" in output
         self.assertIn("make help", self.run_tool("make", "tset", code=2))
 
     def test_variables_reach_the_grader_whatever_they_hold(self) -> None:
