@@ -41,10 +41,11 @@ class Test:
     name: str
     points: float
     extension: bool = False
+    title: str = ""
 
     @property
     def claim(self) -> str:
-        return f"{self.stage[:2]} {self.name.replace('_', ' ')}"
+        return f"{self.stage[:2]} {self.title or self.name.replace('_', ' ')}"
 
 
 @dataclass
@@ -88,7 +89,9 @@ def row_of(student: str, folder: Path) -> Row:
         for test in json.loads((folder / "results.json").read_bytes())["tests"]:
             about = test["extra_data"]
             verdict = NOT_BUILT if about.get("problem") else about["status"]
-            claim = Test(about["stage"], about["test"], test["max_score"], about.get("extension", False))
+            claim = Test(
+                about["stage"], about["test"], test["max_score"], about.get("extension", False), about.get("title", "")
+            )
             row.beyond |= {claim.stage} if claim.extension else set()
             row.verdicts[claim] = verdict
             if verdict in ("failed", NOT_BUILT):
