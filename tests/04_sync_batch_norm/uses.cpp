@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -373,10 +374,18 @@ at::Tensor laid_out(const at::Tensor& values, const MemoryLayout& layout) {
 
 }  // namespace
 
+namespace {
+
+// One after the other, others for each `salt`.
+std::function<double()> normal_numbers(std::uint64_t salt) {
+  return [random = std::mt19937_64(settings().seed * 65536 + salt),
+          normal = std::normal_distribution<double>()]() mutable { return normal(random); };
+}
+
+}  // namespace
+
 at::Tensor random_numbers(at::IntArrayRef shape, std::uint64_t salt) {
-  std::mt19937_64 random(settings().seed * 65536 + salt);
-  std::normal_distribution<double> normal;
-  return filled(shape, at::kDouble, [&](auto) { return normal(random); });
+  return filled(shape, at::kDouble, [normal = normal_numbers(salt)](auto) { return normal(); });
 }
 
 std::vector<std::int64_t> without_channels(const at::Tensor& input) {
@@ -424,8 +433,7 @@ void Use::make_input(const std::vector<std::int64_t>& rows) {
   const auto total = std::accumulate(rows.begin(), rows.end(), 1.0);
   const std::int64_t channels = shape[1];
   const std::int64_t positions = c10::multiply_integers(shape.begin() + 2, shape.end());
-  std::mt19937_64 random(settings().seed * 65536 + salt(member_));
-  std::normal_distribution<double> normal;
+  const auto normal = normal_numbers(salt(member_));
   const at::Tensor values = filled(shape, options_.dtype, [&](std::int64_t i) {
     const std::int64_t row = i / (channels * positions);
     const std::int64_t channel = i / positions % channels;
@@ -433,7 +441,7 @@ void Use::make_input(const std::vector<std::int64_t>& rows) {
       return std::numeric_limits<double>::quiet_NaN();
     }
     const auto sign = static_cast<double>((channel + 1) % channels % 3 - 1);  // -1, 0, 1
-    return normal(random) + static_cast<double>(channel % 7) / 4 + sign * options_.mean +
+    return normal() + static_cast<double>(channel % 7) / 4 + sign * options_.mean +
            static_cast<double>(row + first) * (3 / total);
   });
   input = laid_out(values, options_.of_input);
@@ -444,10 +452,9 @@ void Use::make_upstream(const std::vector<std::int64_t>& rows) {
   const std::int64_t mine = rows[member_];
   const auto first = std::accumulate(rows.begin(), rows.begin() + member_, std::int64_t{0});
   const auto half = std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) / 2;
-  std::mt19937_64 random(settings().seed * 65536 + salt(member_) + 1);
-  std::normal_distribution<double> normal;
+  const auto normal = normal_numbers(salt(member_) + 1);
   const auto drawn = [&](at::IntArrayRef shape) {
-    return filled(shape, options_.dtype, [&](auto) { return normal(random) + 0.25; });
+    return filled(shape, options_.dtype, [&](auto) { return normal() + 0.25; });
   };
   const auto by_row = [&](const auto& of_row) {
     const std::int64_t in_row = mine > 0 ? input.numel() / mine : 1;

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import random
-import subprocess
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -12,8 +10,8 @@ import pytest
 
 from tools.checking.context import graded_stages
 from tools.checking.in_place import InPlace
+from tools.grading.released import handed_out
 from tools.grading.stages import Stage
-from tools.setup.toolchain import ROOT
 
 Entry = TypeVar("Entry", bound=InPlace)
 STAGES = graded_stages()
@@ -41,13 +39,7 @@ def params(entries: Iterable[Entry], plain: Sequence[Entry]) -> list[object]:
     ]
 
 
-@functools.cache
-def _commit() -> str:
-    command = ["git", "rev-parse", "HEAD"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def drawn(entries: Sequence[Entry], count: int) -> list[Entry]:
     """So many of them, by the commit: the same in each run of it, and in each of pytest-xdist's workers."""
-    what = f"{_commit()} {entries[0].stage.name} {entries[0].kind}"
+    what = f"{handed_out()} {entries[0].stage.name} {entries[0].kind}"
     return random.Random(what).sample(entries, min(count, len(entries)))

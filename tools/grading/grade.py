@@ -104,9 +104,10 @@ def _parse_arguments() -> argparse.Namespace:
     if options.sanitize:
         stages.choose("SANITIZE", options.sanitize, sanitized.CHOICES)
         sanitized.refuse_what_does_not_go_with_it(options)
-    if options.file and (len(options.stages) > 1 or options.untrusted or options.sanitize or options.device != "cpu"):
+    others = [options.untrusted, options.sanitize, options.device != "cpu", options.impl != "assignments"]
+    if options.file and (len(options.stages) > 1 or any(others)):
         raise BadChoice(
-            f"FILE={options.file} is for one stage on the CPU, as in STAGE=02, and for code that is trusted"
+            f"FILE={options.file} goes with one stage, as in STAGE=02, and with TEST=, SEED= and TRACE= alone"
         )
     options.verbose = options.verbose not in ("", "0")
     if options.untrusted and (options.trace or options.device != "cpu"):

@@ -199,8 +199,6 @@ Answer Mailbox::await_or_standstill(std::int64_t operation) const {
 
 std::uint32_t Mailbox::standstills() const { return referee_->standstills.load(); }
 
-Bell& Mailbox::answers() const { return rank_->answers_bell; }
-
 std::string Mailbox::refusal(std::int64_t operation) const {
   return referee_->texts + (referee_->answers[operation].load() >> kAnswerBits);
 }

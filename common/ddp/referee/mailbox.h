@@ -57,8 +57,6 @@ class Mailbox {
   Answer await_or_standstill(std::int64_t operation) const;
   /// How often the referee has found that all ranks stand still.
   std::uint32_t standstills() const;
-  /// Rung with every answer.
-  Bell& answers() const;
   std::string refusal(std::int64_t operation) const;
 
   // In the referee.

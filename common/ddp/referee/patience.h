@@ -9,14 +9,8 @@ namespace ddp::patience {
 
 using std::chrono::milliseconds;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef DDP_LAB_SANITIZED
 constexpr int kFactor = 5;  // code that is watched takes so much longer
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr int kFactor = 5;
-#else
-constexpr int kFactor = 1;
-#endif
 #else
 constexpr int kFactor = 1;
 #endif

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,21 +78,16 @@ class Confined:
 
     def _compile(self, stage: Stage, room: Path) -> str:
         """The compiler's messages if it fails; else empty."""
-        stub = stage.sources("assignments")[0]
-        command = build_command(stub)
-        linked = [BUILD_DIR / "lib" / "libddp.so", *stage.given_libraries(BUILD_DIR)]
-        command += [f"-ffile-prefix-map={room.parents[1]}={ROOT}", "-iquote", str(stub.parent), "-shared"]
-        command += ["-o", str(self.library(stage)), *map(str, sorted(room.glob("*.cpp")))]
-        # Against what it is loaded with, so that what is nowhere defined is named with its line.
+        command = library_command(stage, self.library(stage), sorted(room.glob("*.cpp")))
+        command += [f"-ffile-prefix-map={room.parents[1]}={ROOT}"]
         torch = Path(toolchain.load().libtorch)
-        command += ["-Wl,-z,defs", *map(str, linked), f"-L{torch}/lib", "-ltorch_cpu", "-lc10"]
         sees = [
             *compilers(command[0]),
             torch / "include",
             torch / "lib",
             *headers(stage),
             *precompiled(),
-            *linked,
+            *linked_with(stage),
             room,
         ]
         limits = LIMITS | ({"NPROC": PROCESSES} if self.sandbox.namespaces else {})
@@ -118,6 +113,18 @@ def build_command(stub: Path) -> list[str]:
         *no_files_of_crashes,
         *(["-fuse-ld=lld", "-Wl,--no-dependent-libraries"] if shutil.which("ld.lld") else []),
     ]
+
+
+def library_command(stage: Stage, library: Path, sources: Iterable[Path]) -> list[str]:
+    """Compiles them in the place of the stage's, and links them against what it is loaded with, so that what is
+    nowhere defined is named with its line."""
+    stub, torch = stage.sources("assignments")[0], toolchain.load().libtorch
+    command = [*build_command(stub), "-iquote", str(stub.parent), "-shared", "-o", str(library), *map(str, sources)]
+    return [*command, "-Wl,-z,defs", *map(str, linked_with(stage)), f"-L{torch}/lib", "-ltorch_cpu", "-lc10"]
+
+
+def linked_with(stage: Stage) -> list[Path]:
+    return [BUILD_DIR / "lib" / "libddp.so", *stage.given_libraries(BUILD_DIR)]
 
 
 def headers(stage: Stage) -> list[Path]:

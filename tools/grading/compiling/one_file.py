@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from tools.grading.compiling.building import Builder, Watch, regular_content
 from tools.grading.compiling.compile_errors import condense
-from tools.grading.compiling.confined import build_command, output_of
+from tools.grading.compiling.confined import library_command, output_of
 from tools.grading.scoring.results import DOES_NOT_COMPILE
 from tools.grading.stages import BadChoice, Stage
 from tools.setup.toolchain import Toolchain
@@ -24,19 +25,9 @@ class OneFile(Builder):
         return self._library
 
     def digest(self, stage: Stage, impl: str) -> str:
-        return f"{self._file} {hash(regular_content(self._file))}"
+        return hashlib.sha256(regular_content(self._file)).hexdigest()
 
     def build_stage(self, stage: Stage, impl: str, watch: Watch, debug: bool = False) -> str:
         self._build_common(["ddp", f"tests_{stage.name}"], watch)
-        stub = stage.sources("assignments")[0]
-        command = [
-            *build_command(stub),
-            "-iquote",
-            str(stub.parent),
-            "-shared",
-            "-o",
-            str(self._library),
-            str(self._file),
-        ]
         self.problems[stage.name] = DOES_NOT_COMPILE
-        return condense(output_of(command))
+        return condense(output_of(library_command(stage, self._library, [self._file])))
