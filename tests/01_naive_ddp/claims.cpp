@@ -77,8 +77,8 @@ Finding each_step_makes(const Evidence& evidence,
           return "";
         }
         const Seen* const extra = too_many(step, expected);
-        return Finding("finish() is to make " + what + " (" + in_words(expected) +
-                       "), and nothing else; it launched:" +
+        return Finding("finish() should launch " + what +
+                       ", and nothing else. Due: " + in_words(expected) + "; launched:" +
                        list_of(step.launches(),
                                [](const Seen& launch) {
                                  return ", " + to_string({launch.elements, launch.dtype});
@@ -105,7 +105,7 @@ Finding order_is_fixed(const Evidence& evidence) {
         const TrainingStep& first = training.steps.begin()->second;
         return has_ended(step) && has_ended(first) && reduced_in(step) != reduced_in(first)
                    ? "finish() launched" + list_of(step.launches()) +
-                         "\n  and in the first step, in another order," + list_of(first.launches())
+                         "\n  but in the first step, in another order:" + list_of(first.launches())
                    : "";
       });
 }

@@ -46,12 +46,11 @@ Chain chain_of(const Evidence& evidence, int number, const NetworkModel& network
 std::string off_the_sum(int step, std::int64_t took, const Chain& chain) {
   const std::vector<Span>& carried = chain.carried();
   const std::int64_t compute = carried.empty() ? chain.now() : carried.front().launched_ns;
-  return "step " + std::to_string(step) + " took " + std::to_string(took) +
-         " virtual ns, and should take " + std::to_string(compute) + " of computing + " +
-         std::to_string(chain.now() - compute) + " of communication; beyond computing it took " +
-         std::to_string(took - compute) +
-         " (a smaller number: started before backward had ended, or fewer bytes; a larger one: "
-         "more operations or more bytes)";
+  return "step " + std::to_string(step) + " took " + duration(took) +
+         " of simulated time, expected " + duration(chain.now()) + ": " + duration(compute) +
+         " of computing and then " + duration(chain.now() - compute) + " of communication (" +
+         (took > chain.now() ? "longer: more operations or more bytes)"
+                             : "shorter: started before backward had ended, or fewer bytes)");
 }
 
 Finding wrong_time(const Evidence& evidence, const NetworkModel& network, bool flat) {

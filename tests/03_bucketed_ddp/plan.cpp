@@ -82,7 +82,7 @@ std::string broken_membership(const Plan& plan, const std::vector<at::Tensor>& p
       }
       if (first != index) {
         return parameter + " is the same tensor as parameter " + std::to_string(first) +
-               ", and counts there, but it is in " + name_of(plan, b);
+               " and belongs where that is, but is in " + name_of(plan, b);
       }
       if (++times[index] > 1) {
         return parameter + " is in the plan twice";
@@ -107,7 +107,7 @@ std::string broken_bucket(const Plan& plan, std::size_t b,
       return name_of(plan, b) + " mixes " + kind_of(parameters[bucket[0]]) + " with " + kind;
     }
     if (bucket[m] > bucket[m - 1]) {
-      return name_of(plan, b) + " does not have its members in reverse order of the parameters";
+      return name_of(plan, b) + " does not list its members from the last parameter to the first";
     }
   }
   return "";
@@ -120,22 +120,21 @@ std::string broken_cuts(const Plan& plan, const std::vector<std::size_t>& bucket
     const Indices& bucket = plan[buckets[i]];
     const std::string name = name_of(plan, buckets[i]);
     if (i > 0 && bucket.front() > plan[buckets[i - 1]].back()) {
-      return name + " has a parameter that is visited before the last one of " +
-             name_of(plan, buckets[i - 1]) + ", which is of the same kind";
+      return name + " has a parameter whose turn comes before that of the last one of " +
+             name_of(plan, buckets[i - 1]) + ", a bucket of the same kind";
     }
     std::int64_t bytes = 0;
     for (const std::size_t index : bucket) {
       if (bytes >= cap_bytes) {
-        return name + " had reached the cap of " + std::to_string(cap_bytes) + " bytes with " +
-               std::to_string(bytes) + " bytes, before parameter " + std::to_string(index) +
+        return name + " was full (" + std::to_string(bytes) + " bytes, cap " +
+               std::to_string(cap_bytes) + ") before parameter " + std::to_string(index) +
                " was added";
       }
       bytes += bytes_of(parameters[index]);
     }
     if (bytes < cap_bytes && i + 1 < buckets.size()) {
-      return name + " was closed with " + std::to_string(bytes) +
-             " bytes, before it had reached the cap of " + std::to_string(cap_bytes) +
-             " bytes, and more parameters of its kind follow";
+      return name + " was closed at " + std::to_string(bytes) + " bytes, below the cap of " +
+             std::to_string(cap_bytes) + ", though more parameters of its kind follow";
     }
   }
   return "";
@@ -145,7 +144,7 @@ std::string broken_order(const Plan& plan) {
   for (std::size_t b = 1; b < plan.size(); ++b) {
     if (plan[b].back() > plan[b - 1].back()) {
       return name_of(plan, b) + " should come before " + name_of(plan, b - 1) +
-             ": buckets go by their last member, descending";
+             ": buckets are ordered by their last member, descending";
     }
   }
   return "";
@@ -365,9 +364,9 @@ std::string wrong_plan(const PlanCase& one, const Plan& plan) {
   if (broken.empty() && (one.by_rules_alone || plan == one.expected)) {
     return "";
   }
-  return "the plan for " + one.about + ", with a cap of " + std::to_string(one.cap_bytes) +
-         " bytes, is " + to_string(plan) +
-         (one.by_rules_alone ? "" : " instead of " + to_string(one.expected)) + ": " + broken +
+  return "the plan for \"" + one.about + "\" (cap " + std::to_string(one.cap_bytes) +
+         " bytes) is " + to_string(plan) +
+         (one.by_rules_alone ? "" : ", expected " + to_string(one.expected)) + ": " + broken +
          describe(parameters);
 }
 
@@ -387,7 +386,7 @@ Finding wrong_plans(const Evidence& evidence) {
     const std::string wrong = wrong_plan(one, plan);
     if (!wrong.empty() &&
         rules.insert(rule_of(broken_rule(plan, make_weights(one.weights), one.cap_bytes))).second) {
-      text += (text.empty() ? "" : "\n  another rule is broken, too: ") + wrong;
+      text += (text.empty() ? "" : "\n  another rule is broken as well: ") + wrong;
     }
     return std::string();
   });
@@ -398,14 +397,14 @@ Finding impure(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& seen, int) -> std::string {
     const std::string_view what = seen.text;
     if (what == "peak bytes" && seen.number > kNothingMuch) {
-      return "assign_buckets() allocates tensors: the plan goes by numbers of bytes alone";
+      return "assign_buckets() allocates tensors; a plan needs only their sizes in bytes";
     }
     if (what == "same again" && seen.number == 0) {
-      return "assign_buckets() gives another plan when it is called again, so it has a state";
+      return "assign_buckets() gave another plan when called again: it keeps a state between calls";
     }
     if (what == "of what they are now" && seen.number == 0) {
-      return "assign_buckets() plans for what these tensors were at an earlier call: since then "
-             "one was frozen, or has another shape and dtype";
+      return "assign_buckets() planned for what these tensors were at an earlier call; since then "
+             "one was frozen, or got another shape and dtype";
     }
     return what == "untouched" && seen.number == 0
                ? "assign_buckets() has changed parameter " + std::to_string(seen.index)

@@ -118,8 +118,7 @@ std::int64_t overhead_ns(const Evidence& evidence, const NetworkModel& network) 
 std::string list_of(const std::vector<std::int64_t>& overheads) {
   std::string text;
   for (std::size_t i = 0; i < overheads.size(); ++i) {
-    text += "\n    cap " + std::to_string(kLayerBytes << i) +
-            " bytes: " + std::to_string(overheads[i]) + " ns";
+    text += "\n    cap " + std::to_string(kLayerBytes << i) + " bytes: " + duration(overheads[i]);
   }
   return text;
 }
@@ -131,9 +130,10 @@ std::string no_u(const std::vector<std::int64_t>& overheads, int ranks, std::int
   const double steps_from_best =
       std::abs(std::log2(static_cast<double>(kLayerBytes << lowest)) - std::log2(best_cap));
   if (steps_from_best > 1) {
-    return "the overhead (step end - forward - backward) should be lowest within one step of the "
-           "sweep from b* = sqrt(S w o) = " +
-           std::to_string(best_cap) + " bytes; it is:" + list_of(overheads);
+    return "the overhead (step end - forward - backward) should be lowest at the cap next to b* = "
+           "sqrt(S w o) = " +
+           std::to_string(std::llround(best_cap)) +
+           " bytes, or one beside it; measured:" + list_of(overheads);
   }
   const bool falls =
       std::is_sorted(overheads.begin(), overheads.begin() + lowest + 1, std::greater_equal{});
@@ -141,8 +141,8 @@ std::string no_u(const std::vector<std::int64_t>& overheads, int ranks, std::int
   return falls && rises && overheads.front() > overheads[lowest] &&
                  overheads.back() > overheads[lowest]
              ? ""
-             : "over the cap the overhead should fall to its minimum and rise after it, a U: small "
-               "buckets pay for launches, large ones end late. It is:" +
+             : "as the cap grows the overhead should fall to a minimum and then rise, a U: small "
+               "buckets pay for launches, large ones end late. Measured:" +
                    list_of(overheads);
 }
 
@@ -272,10 +272,10 @@ const GradedTest kReducer{
               const std::int64_t own = last_step_ns(*both[0], network);
               const std::int64_t reducer = last_step_ns(*both[1], network);
               if (own > reducer) {
-                return "a step takes " + std::to_string(own) + " virtual ns, and c10d::Reducer's " +
-                       std::to_string(reducer) +
+                return "a step takes " + duration(own) +
+                       " of simulated time, and c10d::Reducer's " + duration(reducer) +
                        " with the same cap on the same network: where do you lose " +
-                       std::to_string(own - reducer) + "?";
+                       duration(own - reducer) + "?";
               }
             }
             return std::string();

@@ -63,7 +63,7 @@ Finding errors_change_nothing(const Evidence& evidence) {
       if (seen.kind == EventKind::kThrew) {
         call = rest_of(seen.text, kMustFail).value_or(seen.text);
       } else if (seen.kind == EventKind::kFact && moved && !call.empty()) {
-        return "after " + call + ", which is an error, the running" + *moved +
+        return "after " + call + ", which must only throw, the running" + *moved +
                " is another tensor than before";
       } else if (seen.kind != EventKind::kValue || !seen.text.starts_with("running")) {
         continue;
@@ -71,7 +71,7 @@ Finding errors_change_nothing(const Evidence& evidence) {
         before[seen.text] = seen.value;
         call.clear();
       } else if (!call.empty()) {
-        const Subject subject{"after " + call + ", which is an error, the " + seen.text};
+        const Subject subject{"after " + call + ", which must only throw, " + seen.text};
         if (const auto same = is_bitwise_equal(subject, seen.value, before[seen.text]); !same) {
           return same.message();
         }
@@ -94,8 +94,8 @@ Finding an_error_takes_one_collective(const Evidence& evidence) {
         later = known ? &seen : nullptr;
         known = known || seen.bytes > 0;
       } else if (seen.kind == EventKind::kThrew && later != nullptr) {
-        return seen.text + " communicated " + describe_operation(*later) +
-               " before it threw, when the count was known";
+        return seen.text + ": " + describe_operation(*later) +
+               " was launched when the count was known and an error due";
       }
     }
     return "";
@@ -107,11 +107,11 @@ Finding too_few_values_are_refused(const Evidence& evidence) {
     const std::string what = on(rank) + ": " + threw.text;
     const std::string_view exception = threw.detail;
     if (exception.empty()) {
-      return what + " should be an error on every rank; nothing was thrown";
+      return what + ": no error; one is due on every rank";
     }
     return exception.starts_with("c10::Error")
                ? ""
-               : what + " should throw c10::Error; it threw: " + shown(threw.detail);
+               : what + ": threw another exception than c10::Error: " + shown(threw.detail);
   });
 }
 
@@ -146,7 +146,8 @@ const GradedTest kOfWholeBatch{
             [](const Evidence& evidence) {
               Finding wrong = right(kTraining, {"output"})(evidence);
               if (!wrong.empty()) {
-                wrong.text = "outputs are wrong, which another test reports";
+                wrong.text =
+                    "outputs are wrong: see \"The output is batch norm of the whole batch\"";
               }
               return wrong;
             });

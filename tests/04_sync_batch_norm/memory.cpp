@@ -167,8 +167,9 @@ Finding little_is_kept(const Evidence& evidence) {
     }
     return cases.empty()
                ? ""
-               : "more is kept than the input, as it came, and a few numbers for each channel (or "
-                 "than nothing, without a graph and when backward has ended):" +
+               : "kept is more than the input as it came and a few numbers for each channel "
+                 "(nothing "
+                 "without a graph, nor after backward):" +
                      cases + "\n  What backward needs in another dtype or layout it can make anew.";
   });
 }

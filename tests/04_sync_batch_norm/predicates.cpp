@@ -56,12 +56,12 @@ Finding wrong_launches(const Events& launches, int due, std::int64_t most, std::
   const auto sent = with_data(launches);
   const bool alone = ranks == 1 && sent.empty();
   if (due == 0 && !sent.empty()) {
-    return Finding(" communicated, and nobody needs it:" + list_of(sent))
+    return Finding(" communicated, although nobody needs it:" + list_of(sent))
         .at(sent.front(), "extra operation");
   }
   if (!alone &&
       (static_cast<int>(sent.size()) != due || (due > 0 && c10d::isP2POp(sent[0]->type)))) {
-    return Finding(" should be one collective; here it was:" + list_of(sent))
+    return Finding(" should launch one collective; it launched:" + list_of(sent))
         .at(sent.empty() ? nullptr : sent.back(),
             static_cast<int>(sent.size()) > due ? "extra operation" : "");
   }
@@ -75,8 +75,8 @@ Finding wrong_launches(const Events& launches, int due, std::int64_t most, std::
   const auto large =
       std::ranges::find_if(sent, [&](const Seen* launch) { return numbers_in(*launch) > most; });
   return large == sent.end() ? ""
-                             : ": a rank should put in at most " + std::to_string(most) +
-                                   " elements; here it was:" + list_of(sent);
+                             : " should send at most " + std::to_string(most) +
+                                   " elements from each rank; it launched:" + list_of(sent);
 }
 
 }  // namespace
@@ -228,8 +228,7 @@ Finding nothing_is_left_in_flight(const Evidence& evidence) {
     return done[rank].contains(launch.operation)
                ? ""
                : where(launch, rank) + ": " + describe_operation(launch) +
-                     " was never waited for: each handle must be, also where its result is not "
-                     "needed";
+                     " was never waited for: wait for each, even if its result is not needed";
   });
 }
 
@@ -237,13 +236,13 @@ Finding graph_keeps_the_group(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
     if (fact.text == "the group is there still") {
       return where(fact, rank) +
-             ": the graph and the caller's handle are gone, and somebody has the process group "
-             "still";
+             ": the graph and the caller's handle are gone, but something still holds the "
+             "process group";
     }
     return fact.text == "the group is gone"
                ? where(fact, rank) +
-                     ": after forward, when the caller had dropped its handle, nobody had the "
-                     "process group any more: what backward needs the graph must keep alive"
+                     ": after forward the caller dropped its handle, and the process group was "
+                     "gone: the graph must keep alive what backward needs"
                : "";
   });
 }

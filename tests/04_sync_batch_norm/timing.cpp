@@ -58,13 +58,12 @@ Finding wrong_time(const Evidence& evidence, const Batch& batch, const NetworkMo
   if (took == expected || (took < expected && !exact)) {
     return found;
   }
-  found.text = describe(batch, slowest) +
-               ": virtual ns of forward and backward: " + std::to_string(took) +
-               "; computing on the slowest rank, and the collectives with data " +
-               "one after the other, take " + std::to_string(expected) +
+  found.text = describe(batch, slowest) + ": forward and backward took " + duration(took) +
+               " of simulated time, expected " + duration(expected) +
+               ": computing on the slowest rank, and the collectives one after another" +
                (took > expected ? " (longer: another operation, such as a barrier)"
                                 : " (shorter: not waited for?)") +
-               "; launched was:" + list_of(launches);
+               "; launched:" + list_of(launches);
   return found;
 }
 

@@ -85,12 +85,11 @@ Finding uses_much_memory(const Evidence& evidence) {
       }
       return used <= allowed + kConstant
                  ? ""
-                 : "at its peak the call had " + std::to_string(used) +
-                       " bytes of the heap in use beside the tensor, which has " +
-                       std::to_string(bytes) + ". One chunk, which is " + std::to_string(chunk) +
-                       " bytes here, " +
+                 : "at its peak the call used " + std::to_string(used) +
+                       " bytes of the heap beside the tensor of " + std::to_string(bytes) +
+                       " bytes; allowed are one chunk (" + std::to_string(chunk) + " bytes), " +
                        (call.strided() ? "two copies of a tensor that is not contiguous, " : "") +
-                       "and " + std::to_string(kConstant) + " bytes are enough";
+                       "and " + std::to_string(kConstant) + " bytes";
     };
     if (Finding text = on_each_rank(call, check); !text.empty()) {
       return text;

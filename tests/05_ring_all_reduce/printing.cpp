@@ -207,10 +207,10 @@ Finding wrong_order(const CallOfGroup& call) {
   }
   for (int rank = 1; rank < call.size(); ++rank) {
     if (!is_ordered(histories, rank - 1, rank)) {
-      return "rank " + std::to_string(rank) + " of the group may write before rank " +
+      return "rank " + std::to_string(rank) + " of the group wrote without knowing that rank " +
              std::to_string(rank - 1) +
-             " has flushed its line: when it began, no message had come that was sent after that "
-             "flush, directly or by way of other ranks. That lines sometimes come in order is luck";
+             " had flushed its line: no message that was sent after that flush had reached it, "
+             "directly or through other ranks. If lines come in order, it is by luck";
     }
   }
   return "";

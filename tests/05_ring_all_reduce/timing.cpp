@@ -77,19 +77,20 @@ Finding wrong_time_of(const CallOfGroup& call, std::int64_t took, const NetworkM
     return took == expected
                ? ""
                : what + std::string(call.function() == Function::kAllReduce ? "2" : "") +
-                     "(N-1) (alpha + S/N beta) is " + std::to_string(expected) +
-                     " virtual ns for S = " + std::to_string(call.ranks[0].input().nbytes()) +
-                     " bytes, and the call took " + std::to_string(took) + why(took, expected);
+                     "(N-1) (alpha + S/N beta) is " + duration(expected) +
+                     " for S = " + std::to_string(call.ranks[0].input().nbytes()) +
+                     " bytes, but the call took " + duration(took) + " of simulated time" +
+                     why(took, expected);
   }
   const std::int64_t shortest = critical_path(network, messages, Waits::kForPorts);
   const std::int64_t longest = critical_path(network, messages, Waits::kForAll);
   return shortest <= took && took <= longest
              ? ""
-             : what +
-                   "chunks are not equal, and by the critical path of its messages the call "
-                   "takes " +
-                   std::to_string(shortest) + " to " + std::to_string(longest) +
-                   " virtual ns; it took " + std::to_string(took) + why(took, longest);
+             : what + "the call took " + duration(took) +
+                   " of simulated time; the critical path of its messages, with unequal "
+                   "chunks, takes " +
+                   (shortest == longest ? "" : duration(shortest) + " to ") + duration(longest) +
+                   why(took, longest);
 }
 
 // For a picture: one message after another.

@@ -65,8 +65,7 @@ Finding stranger(const CallOfGroup& call, const CallOfRank& rank, const Seen& la
   const int left = (rank.position + call.size() - 1) % call.size();
   const bool send = launch.type == c10d::OpType::SEND;
   if (!c10d::isP2POp(launch.type)) {
-    return "should be made of send and recv only; here is another operation: " +
-           describe_operation(launch);
+    return "should use send and recv only; it launched " + describe_operation(launch);
   }
   if (launch.group != rank.group) {
     return "uses another group than the one that was given: " + describe_operation(launch);

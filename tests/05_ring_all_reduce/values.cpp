@@ -254,8 +254,9 @@ Finding differing_bits(const CallOfGroup& call) {
   return on_each_rank(call, [&](const auto&, const CallOfRank& rank) -> Finding {
     return same_bits(rank.result(), call.ranks[0].result())
                ? ""
-               : "the result has not the same bits on all ranks: each element should be added up "
-                 "and divided once, on one rank, and be copied to the others";
+               : "the result's bits differ between ranks: each element should be added up and "
+                 "divided "
+                 "once, on one rank, and copied to the others";
   });
 }
 

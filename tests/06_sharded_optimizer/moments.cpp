@@ -61,8 +61,9 @@ Finding with_its_last_gradient(const StepOfRank& step) {
       if (launch.place.phase == Phase::kBackward &&
           std::ranges::count(step.buckets[b].layers, index) > 0) {
         return "the gradient of " + layer(index) +
-               " is still there after backward, although its bucket's reduce-scatter has started: "
-               "then nobody needs it, and a rank holds all gradients";
+               " is still there after backward, although its bucket's reduce-scatter has started; "
+               "let "
+               "it go then, or a rank holds all gradients at once";
       }
     }
     for (const Seen* left : step.step[kGradientIsLeft]) {
@@ -87,8 +88,8 @@ Finding with_its_update(const StepOfRank& step) {
   }
   const Events& updates = step.step[kUpdate];
   if (updates.size() != buckets) {
-    return std::to_string(updates.size()) + " optimizers took a step, and there are " +
-           std::to_string(buckets) + " buckets";
+    return "optimizers took " + std::to_string(updates.size()) + " steps for " +
+           std::to_string(buckets) + " buckets; one each is due";
   }
   for (std::size_t b = 0; b < buckets; ++b) {
     if (gathers[b]->order < updates[b]->order) {
@@ -97,9 +98,10 @@ Finding with_its_update(const StepOfRank& step) {
           .at(gathers[b], "launched too early");
     }
     if (b + 1 < buckets && gathers[b]->order > updates[b + 1]->order) {
-      return Finding(name_of(step.buckets, b) +
-                     ": its all-gather started only after the step of the next bucket's optimizer, "
-                     "although its shard was new before")
+      return Finding(
+                 name_of(step.buckets, b) +
+                 ": its all-gather started only after the next bucket's optimizer step, although "
+                 "its own shard was updated before that")
           .at(gathers[b], "launched too late");
     }
   }

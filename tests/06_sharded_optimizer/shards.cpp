@@ -40,21 +40,19 @@ Finding wrong_bytes_of(const StepOfRank& step, const char* kind, const Events& l
   }
   const bool same_set = std::ranges::is_permutation(actual, expected);
   if (how == Compared::kInOrder) {
-    return !same_set || actual == expected
-               ? ""
-               : std::string(kind) +
-                     "s did not start in the order of the plan, in which a bucket that is complete "
-                     "early waits its turn. Expected: " +
-                     in_words(expected) + "; got: " + in_words(actual);
+    return !same_set || actual == expected ? ""
+                                           : std::string(kind) +
+                                                 "s did not start in plan order, in which a bucket "
+                                                 "that is full early waits its "
+                                                 "turn. Expected: " +
+                                                 in_words(expected) + "; got: " + in_words(actual);
   }
   std::ranges::sort(actual);
   if (same_set) {
     return "";
   }
-  return Finding(std::to_string(actual.size()) + " " + kind + "s, and there are " +
-                 std::to_string(expected.size()) + " buckets" +
-                 (actual.size() == expected.size() ? ", of other sizes" : "") +
-                 "; expected (in plan order): " + in_words(expected) + "; got: " + in_words(actual))
+  return Finding("a step should make one " + std::string(kind) +
+                 " for each bucket. Due: " + in_words(expected) + "; launched: " + in_words(actual))
       .at(launches.empty() ? nullptr : launches.back(),
           actual.size() < expected.size() ? "missing operation" : "extra operation");
 }

@@ -236,7 +236,7 @@ Finding wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::s
     const Seen* const in_vain =
         kind == Kind::kGather && actual > due ? gathered_in_vain(deeds, unit) : nullptr;
     if (in_vain != nullptr) {
-      return Finding(count + "the last time the backward of each of its uses was over")
+      return Finding(count + "at the last launch the backward of each of its uses was already over")
           .at(in_vain, "extra operation");
     }
     return count + first_difference(deeds, expected);

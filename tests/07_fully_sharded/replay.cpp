@@ -191,7 +191,7 @@ std::string why_wrong(const Evidence& evidence, const Case& one, const Seen& gra
   const auto [times, due] = reductions_of(evidence, rank, gradient.place.step, unit);
   if (times != due) {
     return "\n  unit " + std::to_string(unit) + " was reduced " + how_often(times) +
-           " in this step, and should be " + how_often(due);
+           " in this step; it is due " + how_often(due);
   }
   const bool is_last = last.defined() && gradient.value.defined() &&
                        last.sizes() == gradient.value.sizes() &&

@@ -238,7 +238,7 @@ Finding states_are_those_saved(const Evidence& evidence) {
         expected = seen.value;
       } else if (seen.kind == EventKind::kValue && seen.text.starts_with("is: ")) {
         const std::string name =
-            who + "number " + std::to_string(seen.index) + " of " + seen.text.substr(4);
+            who + "tensor " + std::to_string(seen.index) + " of " + seen.text.substr(4);
         const bool same = seen.value.defined() && seen.value.sizes() == expected.sizes() &&
                           same_bits(seen.value, expected);
         if (!same) {

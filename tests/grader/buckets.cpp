@@ -96,8 +96,7 @@ Finding awaited_before_the_last(const Evidence& evidence, int rank, const Events
     if (wait != nullptr && wait->home && wait->order < last.order &&
         wait->place.phase == Phase::kFinish) {
       return Finding("finish() waited for " + describe_operation(*launch) + " before it launched " +
-                     describe_operation(last) +
-                     ": those that are left can be on their way together")
+                     describe_operation(last) + ": launch all that is left first, then wait")
           .at(&last, "launched too late");
     }
   }

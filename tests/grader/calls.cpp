@@ -18,7 +18,7 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr const char* kLeftChanged = "left changed: ";
+const std::string kLeftChanged = "left changed: ";
 
 // A number that is another one after a draw or a seed.
 std::uint64_t state_of_random_numbers() {
@@ -90,7 +90,7 @@ KeptSurroundings::~KeptSurroundings() {
   const State after = now();
   const auto tell = [&](bool changed, const char* what) {
     if (changed) {
-      client_.fact(std::string(kLeftChanged) + what + " after " + call_, 1);
+      client_.fact(kLeftChanged + call_ + " changed " + what, 1);
     }
   };
   tell(after.autograd != before_.autograd, "whether autograd is switched on");
@@ -115,8 +115,8 @@ Finding surroundings_are_left_alone(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> Finding {
     const auto what = rest_of(fact.text, kLeftChanged);
     return what ? where(fact, rank) + ": " + *what +
-                      " is not as it was before, and belongs to the caller: set it back, where an "
-                      "exception leaves, too (guards such as at::NoGradGuard do)"
+                      " and left it so: restore the caller's setting, also where an exception "
+                      "leaves (guards such as at::NoGradGuard do)"
                 : "";
   });
 }

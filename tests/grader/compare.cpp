@@ -166,7 +166,8 @@ std::string in_words(const Finding::Values& values) {
 // Undefined, or of a different shape or dtype: nothing more to compare.
 std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   if (actual.defined() != expected.defined()) {
-    return actual.defined() ? " is defined, and should not be" : " is undefined";
+    return actual.defined() ? " is defined, expected undefined"
+                            : " is undefined, expected a tensor";
   }
   if (actual.defined() &&
       (actual.sizes() != expected.sizes() || actual.scalar_type() != expected.scalar_type())) {

@@ -131,8 +131,9 @@ std::string said_of(const Scenario& scenario, const Run& run, const std::string&
     return "in " + in_scenario(scenario) + ": " + finding;
   }
   return "in " + in_scenario(scenario) + ", late callbacks: " + finding +
-         "\nHere the callbacks of a future run only after whoever waits for its operation has gone "
-         "on, as a network may have it.";
+         "\nIn this run a future's callbacks run late: after the thread that waits for its "
+         "operation "
+         "has gone on. A network may do that.";
 }
 
 std::string kind_of(const RankReport& culprit) {

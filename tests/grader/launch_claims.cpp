@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "grader/grading.h"
 #include "grader/settings.h"
 #include "grader/training.h"
 #include "grader/training_claims.h"
@@ -109,7 +110,7 @@ Finding no_sync_is_silent(const Evidence& evidence) {
     return wait.place.no_sync && wait.place.phase == Phase::kFinish && wait.home
                ? where(wait, rank) + ": finish() inside a NoSync scope waited for " +
                      describe_operation(evidence.launch_of(rank, wait.operation)) +
-                     ", and is to do nothing there"
+                     "; it must do nothing there"
                : "";
   });
   if (!waited.empty() || !unfinished_operations(evidence).empty()) {
@@ -119,7 +120,7 @@ Finding no_sync_is_silent(const Evidence& evidence) {
     const auto when = rest_of(fact.text, kTouchedGradient);
     return when && fact.place.no_sync
                ? where(fact, rank) + ": " + *when + " changed the gradient of " +
-                     layer(fact.index) + ", and must do nothing there"
+                     layer(fact.index) + "; it must do nothing there"
                : "";
   });
 }
@@ -142,22 +143,29 @@ Finding every_step_reduces(const Evidence& evidence) {
           return launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
         });
         return has_ended(step) && ranks > 1 && !ready_in(step).empty() && nothing
-                   ? "nothing was communicated, although backward has computed gradients"
+                   ? "nothing was communicated, although backward computed gradients"
                    : "";
       });
 }
 
 Finding misused_in_flight(const Evidence& evidence) {
-  return buffers_in_flight_are_left_alone(evidence).empty()
-             ? ""
-             : "a buffer was used in flight or never waited for, which another test reports";
+  if (buffers_in_flight_are_left_alone(evidence).empty()) {
+    return "";
+  }
+  std::string text = "a buffer was used in flight or never waited for";
+  for (const DeclaredTest& test : declared_tests()) {
+    if (std::string_view(test.claim.name).ends_with("_in_flight")) {
+      text += c10::str(": see \"", test.claim.title, "\"");
+    }
+  }
+  return text;
 }
 
 Finding nothing_in_flight_is_touched(const Evidence& evidence) {
   return first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
-    return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
-           describe_operation(evidence.launch_of(rank, touch.operation)) +
-           " and the wait for it, when " + (settings().withhold ? "it was used" : touch.detail);
+    return where(touch, rank) + ": " + touch.text + " was in flight when " +
+           (settings().withhold ? "it was used" : touch.detail) + ", between the launch of " +
+           describe_operation(evidence.launch_of(rank, touch.operation)) + " and the wait for it";
   });
 }
 

@@ -64,27 +64,27 @@ Finding wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
   const std::string_view exception = threw.detail;
   if (const auto call = rest_of(threw.text, kMustFail)) {
     return exception.starts_with("c10::Error") ? ""
-           : exception.empty()                 ? on(rank) + ": " + *call + " ended without an error"
-                                               : on(rank) + ": " + *call +
-                                     " threw another exception than communication's c10::Error: " +
+           : exception.empty() ? on(rank) + ": " + *call + ": ended without an error"
+                               : on(rank) + ": " + *call +
+                                     ": threw another exception than communication's c10::Error: " +
                                      shown(threw.detail);
   }
   const std::string what = on(rank) + ": " + threw.text;
   if (exception.empty()) {
-    return what + " was accepted, and must throw c10::Error (TORCH_CHECK does)";
+    return what + ": no error; c10::Error is due, which TORCH_CHECK throws";
   }
   if (launched != nullptr) {
-    return what + " communicated " + describe_operation(*launched) +
-           " before it threw: check everything first";
+    return what + ": " + describe_operation(*launched) +
+           " was launched before the error was thrown; check everything first";
   }
   if (!exception.starts_with("c10::Error")) {
-    return what +
-           " threw another exception than c10::Error (TORCH_CHECK does): " + shown(threw.detail);
+    return what + ": threw another exception than c10::Error, which TORCH_CHECK throws: " +
+           shown(threw.detail);
   }
   const auto said = exception.substr(0, exception.find("argument #"));  // libtorch counts its own
   for (const std::string& index : indices_in(threw.text)) {
     if (!has_number(said, index)) {
-      return c10::str(what, " threw an error that does not name the index ", index, ": ",
+      return c10::str(what, ": the error does not name the index ", index, ": ",
                       shown(threw.detail));
     }
   }
@@ -199,7 +199,7 @@ Finding growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_n
       if (growth > (heap ? heap_noise + of_threads(said) : 0)) {
         const auto each = rounded((held.at(2) - held.at(0)) / (2 * steps));
         return what + " grew by " + (each > 0 ? "about " + std::to_string(each) : "less than one") +
-               " in each repetition: somebody collects them, and does not let go of them";
+               " with each repetition: something keeps them and never lets go";
       }
     }
     return "";
@@ -236,14 +236,14 @@ Finding memory_is_bounded(const Evidence& evidence, const std::string& which) {
       limit = fact.number;
       alive.clear();
     } else if (const auto what = rest_of(fact.text, kAlive)) {
-      alive += (alive.empty() ? "\n  alive then: " : ", ") + std::to_string(fact.number) + " of " +
-               *what;
+      alive += (alive.empty() ? "\n  alive at that moment: " : ", ") + std::to_string(fact.number) +
+               " of " + *what;
     }
     const auto what = rest_of(fact.text, kBytes);
     return what && what->find(which) != std::string::npos && fact.number > limit + kNumbers
-               ? on(rank) + ": " + *what + " take " + std::to_string(fact.number) +
-                     " bytes, and may take " + std::to_string(limit) + ": " +
-                     std::to_string(fact.number - limit) + " more" + alive
+               ? on(rank) + ": " + *what + " take " + std::to_string(fact.number) + " bytes, " +
+                     std::to_string(fact.number - limit) + " more than the " +
+                     std::to_string(limit) + " allowed" + alive
                : "";
   });
 }

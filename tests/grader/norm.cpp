@@ -41,8 +41,8 @@ std::string wrong_norm(double norm, const std::vector<double>& squares, std::siz
                      std::abs(norm - expected) <= tolerance * expected;
   std::ostringstream text;
   text.precision(9);
-  text << "clip_grad_norm() returned " << norm << ", and " << whose << " have a norm of "
-       << expected << guess(norm, expected, squares, place);
+  text << "clip_grad_norm() returned " << norm << "; the norm of " << whose << " is " << expected
+       << guess(norm, expected, squares, place);
   return right ? "" : text.str();
 }
 

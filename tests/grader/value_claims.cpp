@@ -234,8 +234,8 @@ Finding state_is_rank_0s(const Evidence& evidence) {
       }
     }
     if (ranks.size() > 1 && due && !reduced) {
-      return "construction broadcast the state, but nothing was reduced after it: what it returns "
-             "must have hooks on the parameters, too, or reduce in finish()";
+      return "construction broadcast the state, but nothing was ever reduced: what it returns must "
+             "have hooks on the parameters, or reduce in finish()";
     }
   }
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {

@@ -21,7 +21,7 @@ BAR = 20
 LONGEST_CLAIM = 52  # characters of a test's name
 ROOM_FOR_POINTS_AND_NOTE = 32  # columns beside a claim
 _FRAME = "  │ "
-_DRAWN = re.compile(r"simulated time|virtual ns|all-reduce|reduce-scatter|all-gather")  # of order, counts and time
+_DRAWN = re.compile(r"simulated time|all-reduce|reduce-scatter|all-gather")  # of order, counts and time
 _MARKS = {
     Status.PASSED: ("✔", "green"),
     Status.FAILED: ("✘", "red"),

@@ -32,7 +32,7 @@ std::optional<Hang> Referee::hang_of(int rank) const {
   }
   if (watched.computing() >= patience::kEndless &&
       standstill_.looks() >= patience::kLooksAtEndless) {
-    return Hang{rank, "computes without end: nothing was heard of it for " +
+    return Hang{rank, "seems to loop forever: it called nothing of the lab for " +
                           std::to_string(patience::kEndless.count() / 1'000) +
                           " s of processor time"};
   }
