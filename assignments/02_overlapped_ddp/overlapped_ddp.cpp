@@ -2,6 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include "ddp/collectives.h"
+#include "ddp/gradient_hooks.h"
+
 namespace ddp {
 
 // Broadcasts rank 0's parameters and buffers, hooks every trainable parameter, and returns a

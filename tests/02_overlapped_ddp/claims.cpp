@@ -133,24 +133,39 @@ Finding owed_gradients_go_in_order(const Evidence& evidence) {
       [](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) -> Finding {
         const std::set<std::int64_t> layers = owed_in(step);
         Elements launched;  // missing gradients, too, if they are
+        Events finished;
+        std::vector<std::string> came, due;
         for (const Seen* launch : step.launches()) {
           if (launch->place.phase == Phase::kFinish) {
             launched.push_back(launch->elements);
+            finished.push_back(launch);
+            came.push_back(describe_operation(*launch));
           }
         }
         // A tied weight may go at any of its places.
         std::vector<std::int64_t> layers_listed = listed(training);
         const Elements by_first = in_order_of(layers_listed, layers, training);
+        for (std::set<std::int64_t> rest = layers; const std::int64_t index : layers_listed) {
+          if (rest.erase(index) > 0) {
+            due.push_back(layer(index));
+          }
+        }
         std::ranges::reverse(layers_listed);
         Elements by_last = in_order_of(layers_listed, layers, training);
         std::ranges::reverse(by_last);
         const bool right = is_within(by_first, launched) || is_within(by_last, launched);
-        return has_ended(step) && ranks > 1 && !right
-                   ? "finish() should launch the gradients that backward computed only inside "
-                     "NoSync, once each and in the order of `parameters`: " +
-                         std::to_string(layers.size()) +
-                         " of them. Launched in this step:" + story(step.launches())
-                   : "";
+        if (!has_ended(step) || ranks == 1 || right) {
+          return "";
+        }
+        const auto same = [](const std::string& name) { return name; };
+        const auto wrong = std::ranges::mismatch(launched, by_first).in1 - launched.begin();
+        const Seen* const first = wrong < std::ssize(launched) ? finished[wrong] : nullptr;
+        return Finding(
+                   "finish() should launch the gradients that backward computed only inside "
+                   "NoSync, once each and in the order of `parameters`: " +
+                   enumerated(due, same) + ". Launched in this step:" + story(step.launches()))
+            .at(first, "out of order")
+            .in_order(due, came);
       });
 }
 

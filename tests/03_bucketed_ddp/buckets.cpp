@@ -27,6 +27,13 @@ std::string in_words(const std::vector<Payload>& payloads) {
                           : enumerated(payloads, [](const Payload& p) { return to_string(p); });
 }
 
+std::vector<std::string> words(const std::vector<Payload>& payloads) {
+  std::vector<std::string> texts;
+  std::ranges::transform(payloads, std::back_inserter(texts),
+                         [](const Payload& each) { return to_string(each); });
+  return texts;
+}
+
 std::vector<Payload> due_in(const TrainingOfRank& training) {
   std::vector<Payload> payloads;
   for (const Bucket& bucket : full_buckets_of(training)) {  // an empty one need not be sent
@@ -169,7 +176,8 @@ Finding in_plan_order(const Evidence& evidence) {
                    "the buckets were not launched in the order of the plan, in which a bucket "
                    "that is full early waits its turn. Expected: " +
                    in_words(expected) + "; got: " + in_words(actual))
-            .at(step.launches()[first], "out of order");
+            .at(step.launches()[first], "out of order")
+            .in_order(words(expected), words(actual));
       });
 }
 

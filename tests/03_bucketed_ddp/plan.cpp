@@ -365,7 +365,7 @@ std::string wrong_plan(const PlanCase& one, const Plan& plan) {
     return "";
   }
   return "the plan for \"" + one.about + "\" (cap " + std::to_string(one.cap_bytes) +
-         " bytes) is " + to_string(plan) +
+         (one.cap_bytes == 1 ? " byte" : " bytes") + ") is " + to_string(plan) +
          (one.by_rules_alone ? "" : ", expected " + to_string(one.expected)) + ": " + broken +
          describe(parameters);
 }

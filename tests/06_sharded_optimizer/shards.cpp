@@ -40,12 +40,19 @@ Finding wrong_bytes_of(const StepOfRank& step, const char* kind, const Events& l
   }
   const bool same_set = std::ranges::is_permutation(actual, expected);
   if (how == Compared::kInOrder) {
-    return !same_set || actual == expected ? ""
-                                           : std::string(kind) +
-                                                 "s did not start in plan order, in which a bucket "
-                                                 "that is full early waits its "
-                                                 "turn. Expected: " +
-                                                 in_words(expected) + "; got: " + in_words(actual);
+    const auto words = [](const std::vector<std::int64_t>& all) {
+      std::vector<std::string> texts;
+      std::ranges::transform(all, std::back_inserter(texts),
+                             [](std::int64_t each) { return std::to_string(each) + " bytes"; });
+      return texts;
+    };
+    return !same_set || actual == expected
+               ? Finding()
+               : Finding(std::string(kind) +
+                         "s did not start in plan order, in which a bucket that is full early "
+                         "waits its turn. Expected: " +
+                         in_words(expected) + "; got: " + in_words(actual))
+                     .in_order(words(expected), words(actual));
   }
   std::ranges::sort(actual);
   if (same_set) {

@@ -198,6 +198,16 @@ Deeds without(Deeds deeds, const std::set<Kind>& kinds) {
   return deeds;
 }
 
+// A few before one, that one, and a few behind it.
+std::vector<std::string> names_around(const Deeds& deeds, std::ptrdiff_t place) {
+  std::vector<std::string> names;
+  const auto size = static_cast<std::ptrdiff_t>(deeds.size());
+  for (auto i = std::max<std::ptrdiff_t>(0, place - 2); i < std::min(size, place + 5); ++i) {
+    names.push_back(name_of(deeds[i]));
+  }
+  return names;
+}
+
 // What differs first in two orders.
 Finding first_difference(const Deeds& deeds, const Deeds& expected) {
   const auto [actual, due] = std::ranges::mismatch(deeds, expected);
@@ -210,7 +220,9 @@ Finding first_difference(const Deeds& deeds, const Deeds& expected) {
                  " came next, where " + (due == expected.end() ? "nothing more" : name_of(*due)) +
                  " is expected")
       .at(actual == deeds.end() ? nullptr : actual->seen,
-          due == expected.end() ? "extra operation" : "out of order");
+          due == expected.end() ? "extra operation" : "out of order")
+      .in_order(names_around(expected, due - expected.begin()),
+                names_around(deeds, actual - deeds.begin()));
 }
 
 // The last gather of a unit, if no use of it follows; null if one does.

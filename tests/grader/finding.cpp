@@ -1,5 +1,7 @@
 #include "grader/finding.h"
 
+#include <algorithm>
+
 namespace ddp::testing {
 
 std::string how_often(std::int64_t times) {
@@ -13,6 +15,16 @@ std::string duration(std::int64_t ns) {
   }
   const std::string below = std::to_string(1'000 + ns % 1'000).substr(1);
   return std::to_string(ns / 1'000) + "." + below + " us";
+}
+
+Finding Finding::in_order(const std::vector<std::string>& due,
+                          const std::vector<std::string>& came) && {
+  values = Values{.name = "order", .elements = "", .rows = {}};
+  for (std::size_t i = 0; i < std::max(due.size(), came.size()); ++i) {
+    values->rows.push_back({std::to_string(i + 1), i < due.size() ? due[i] : "nothing",
+                            i < came.size() ? came[i] : "nothing"});
+  }
+  return std::move(*this);
 }
 
 }  // namespace ddp::testing

@@ -58,12 +58,12 @@ struct Finding {
     ComputeCost cost;
     std::vector<Span> chain;  // what makes up that time
   };
-  /// Where two tensors differ.
+  /// Where two tensors differ, or two orders.
   struct Values {
     struct Row {
       std::string index, expected, actual;
     };
-    std::string name;      // of the tensor
+    std::string name;      // of the tensor; or "order"
     std::string elements;  // "3 of 12 elements differ"
     std::vector<Row> rows;
   };
@@ -79,6 +79,9 @@ struct Finding {
   Finding or_at(const Seen* event) && {
     return spots.empty() ? std::move(*this).at(event) : std::move(*this);
   }
+
+  /// The same, with two orders side by side: what was due, and what came.
+  Finding in_order(const std::vector<std::string>& due, const std::vector<std::string>& came) &&;
 
   std::vector<Spot> spots = {};
   std::optional<Times> times = {};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "grader/grading.h"
@@ -34,12 +35,14 @@ Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t r
   if (ranks == 1 && all_reduces.empty()) {
     return "";
   }
+  const Events ready = ready_in(step);
   std::set<std::int64_t> due;
-  for (const Seen* ready : ready_in(step)) {
-    due.insert(ready->index);
+  for (const Seen* each : ready) {
+    due.insert(each->index);
   }
   const auto count = all_reduces.size();
   std::string missing;
+  Events without;  // the gradients that are missing
   std::vector<Payload> optional;
   const std::set<std::int64_t> layers = trainable(training);
   for (const auto& [index, parameter] : training[kParameter]) {
@@ -51,20 +54,33 @@ Finding wrong_launches(const TrainingOfRank& training, int number, std::size_t r
       optional.push_back(payload);
     } else if (!take(all_reduces, payload)) {
       missing += (missing.empty() ? "" : ", ") + layer(index);
+      without.push_back(*std::ranges::find(ready.rbegin(), ready.rend(), index, &Seen::index));
     }
   }
   std::erase_if(all_reduces, [&](const Payload& payload) { return take(optional, payload); });
   if (missing.empty() && all_reduces.empty()) {
     return "";
   }
-  return Finding(in(training, number) + ": " + std::to_string(count) + " all-reduces, " +
-                 std::to_string(due.size()) +
-                 " due: one for each gradient, of exactly its elements" +
-                 (missing.empty() ? "" : "; missing: " + missing) +
-                 (all_reduces.empty() ? "" : "; extra: " + std::to_string(all_reduces.size())) +
-                 "; launched:" + list_of(step.launches()))
-      .at(step.launches().empty() ? nullptr : step.launches().back(),
-          all_reduces.empty() ? "missing operation" : "extra operation");
+  Events extra;  // of equal ones the last
+  for (const Seen* launch : step.launches() | std::views::reverse) {
+    if (is_all_reduce(*launch) && take(all_reduces, {launch->elements, launch->dtype})) {
+      extra.insert(extra.begin(), launch);
+    }
+  }
+  const auto numbered = [](const Seen* each) { return "#" + std::to_string(each->operation); };
+  Finding found = in(training, number) + ": " + std::to_string(count) +
+                  (count == 1 ? " all-reduce, " : " all-reduces, ") + std::to_string(due.size()) +
+                  " due: one for each gradient, of exactly its elements. " +
+                  (missing.empty() ? "" : "Missing: " + missing + ". ") +
+                  (extra.empty() ? "" : "Extra: " + enumerated(extra, numbered) + ". ") +
+                  "Launched:" + list_of(step.launches());
+  for (const Seen* launch : extra) {
+    found = std::move(found).at(launch, "extra operation");
+  }
+  for (const Seen* ready : without) {
+    found = std::move(found).at(ready, "missing operation");
+  }
+  return found;
 }
 
 // What a model has launched and not waited for when construction or finish() has returned.

@@ -47,7 +47,7 @@ std::string kind_of(const Seen& seen) {
     case EventKind::kTouch:
       return "access in flight";
     case EventKind::kThrew:
-      return "exception";
+      return seen.detail.empty() ? "no error" : "exception";
     default:
       return "from here on";
   }
@@ -105,8 +105,10 @@ class Window {
   }
 
   bool shows(const Span& span) const {
-    return span.end_ns >= begin_ && span.begin_ns <= end_ &&
-           (span.end_ns > begin_ || span.begin_ns == span.end_ns);
+    if (span.begin_ns == span.end_ns) {
+      return span.begin_ns >= begin_ && span.end_ns <= end_;
+    }
+    return span.end_ns > begin_ && span.begin_ns < end_;
   }
 
   Json lane(int rank) const {
@@ -130,9 +132,27 @@ class Window {
     }
     add_open(rank, complete, operations);
     return {{"name", "rank " + std::to_string(rank)},
+            {"scopes", scopes(rank)},
             {"parts", parts},
             {"computing", computing},
             {"operations", operations}};
+  }
+
+  // NoSync scopes in this step.
+  Json scopes(int rank) const {
+    Json scopes = Json::array();
+    bool inside = false;
+    for (std::size_t event = 0; event < evidence_.of[rank].size(); ++event) {
+      const Place& place = evidence_.of[rank][event].place;
+      const std::int64_t at = time_.time_of(rank, event);
+      if (place.no_sync && place.step == step_ && !inside) {
+        scopes.push_back({{"begin", at - begin_}, {"end", at - begin_}});
+      } else if (place.no_sync && place.step == step_) {
+        scopes.back()["end"] = at - begin_;
+      }
+      inside = place.no_sync && place.step == step_;
+    }
+    return scopes;
   }
 
   // Operations that never ended, to the right edge.
@@ -269,10 +289,10 @@ int step_of(const Run& run, const Finding& finding) {
 // By how much a step missed its time, as a bar between both ends.
 Json bar_of(const Finding::Times& times, std::int64_t took) {
   const std::int64_t more = took - times.expected_ns;
-  return {{"begin", times.expected_ns},
-          {"end", took},
-          {"text", std::to_string(std::abs(more)) + " ns " + (more > 0 ? "longer" : "shorter") +
-                       " than the chain"}};
+  return {
+      {"begin", times.expected_ns},
+      {"end", took},
+      {"text", duration(std::abs(more)) + (more > 0 ? " longer" : " shorter") + " than expected"}};
 }
 
 // The operations that make up the time that a step is to take.
@@ -289,7 +309,7 @@ Json expected_chart(const Finding::Times& times) {
                      {"parts", {{{"name", "the step"}, {"begin", 0}, {"end", times.expected_ns}}}},
                      {"computing", Json::array()},
                      {"operations", operations}};
-  return {{"caption", "expected: " + std::to_string(times.expected_ns) + " ns"},
+  return {{"caption", "expected: " + duration(times.expected_ns)},
           {"end", times.expected_ns},
           {"lanes", {lane}}};
 }

@@ -12,14 +12,14 @@ namespace ddp::testing {
 ///
 ///     {"title": a scenario, "charts": [chart, ...], "memory": ..., "values": ...}
 ///     chart:  {"caption": ..., "end": ns, "lanes": [lane, ...], "marks": [...], "arrows": [...], "bar": ...}
-///     lane:   {"name": "rank 0", "parts": [span, ...], "computing": [...], "operations": [...]}
+///     lane:   {"name": "rank 0", "scopes": [of NoSync: {"begin": ns, "end": ns}, ...], "parts": [span, ...], "computing": [...], "operations": [...]}
 ///     span:   {"name": ..., "begin": ns, "end": ns}; an operation's has "launched" and "bytes", too, and
 ///             "open" where it never ended
 ///     mark:   {"lane": n, "operation": its place in the lane (-1: none), "at": ns, "kind": ..., "text": ...}
 ///     arrow:  {"from": lane, "to": lane, "begin": ns, "end": ns, "waits": bool, "text": ...}
 ///     bar:    {"begin": ns, "end": ns, "text": ...}, by how much a step missed its time
 ///     memory: {"name": ..., "limit": bytes, "series": [{"name": ..., "bytes": n, "limit": n}, ...]}
-///     values: {"name": a tensor, "elements": how many differ, "rows": [[index, expected, actual], ...]}
+///     values: {"name": a tensor or "order", "elements": how many differ, "rows": [[index, expected, actual], ...]}
 ///
 /// With another order of events than the usual one, `usual` is drawn above it.
 nlohmann::json picture_of(const Scenario& scenario, const Run& run, const Finding& finding,

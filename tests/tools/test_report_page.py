@@ -55,7 +55,7 @@ def test_a_failure_has_its_message_commands_hint_and_picture(tmp_path: Path) -> 
     page = page_of(tmp_path, failed())
     for text in ("0 of 4 points", "rank 1 waits", "a hint", "launched too early",
                  "make test STAGE=02 TEST=backward_never_waits SEED=7",
-                 "make debug STAGE=02 RANK=1 TEST=backward_never_waits SEED=7", "TRACE=trace.json"):  # fmt: skip
+                 "make debug STAGE=02 RANK=1 TEST=backward_never_waits SEED=7", "TRACE=step.json"):  # fmt: skip
         assert text in page
     assert "http" not in re.sub(r'xmlns="[^"]*"', "", page)  # nothing comes from elsewhere
     assert "<script" not in page
@@ -103,6 +103,28 @@ def test_a_page_stays_below_a_megabyte(tmp_path: Path) -> None:
     page = page_of(tmp_path, *[failed(picture=many)] * 4)
     assert len(page.encode()) < 1 << 20
     assert "no room for this test's picture" in page
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(300, "all-reduce #5 of the gradient of layer 12"), (60, "layer 12"), (24, "L12"), (10, "")]
+)
+def test_a_label_that_is_cut_keeps_whole_words_of_its_end(width: float, shown: str) -> None:
+    name = "all-reduce #5 of the gradient of layer 12 (1,024 bytes)"
+    assert pictures._fitting(name, width) == shown
+
+
+def test_numbers_are_said_once_beside_the_picture(tmp_path: Path) -> None:
+    text = "the gradient of layer 0 is wrong\n  [0, 0]: got 2, expected 1\n  (1 of 2 elements differ)\nSEED=7"
+    values = {"name": "the gradient", "elements": "1 of 2 elements differ", "rows": [["[0, 0]", "1", "2"]]}
+    assert "got 2, expected 1" in page_of(tmp_path, failed(failures=[text]))
+    page = page_of(tmp_path, failed(failures=[text], picture=picture(values=values)))
+    assert "got 2" not in page and page.count("1 of 2 elements differ") == 1 and "is wrong\nSEED=7</pre>" in page
+
+
+def test_a_no_sync_scope_is_a_band(tmp_path: Path) -> None:
+    scoped = picture()
+    scoped["charts"][0]["lanes"][0]["scopes"] = [{"begin": 100, "end": 300}]
+    assert page_of(tmp_path, failed(picture=scoped)).count('class="scope"') == 1
 
 
 def test_memory_has_a_limit_and_what_is_over_it() -> None:

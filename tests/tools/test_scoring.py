@@ -61,8 +61,8 @@ def test_a_failure_of_another_kind_is_not_forgiven() -> None:
 def test_who_is_forgiven_says_what_it_was_judged_without_and_who_pays() -> None:
     forgiven, nothing_left = judged("b", "x>a"), judged("c", "xy>a", held=0)
     settle([judged("a", "x>a"), forgiven, nothing_left])
-    assert forgiven.failures == [] and forgiven.notes == ["so far judged without 1 run: for x see a"]
-    assert nothing_left.status is Status.NOT_JUDGED and nothing_left.failures == ["not judged: for x see a"]
+    assert forgiven.failures == [] and forgiven.notes == ['not counted here: 1 run; for x see "a"']
+    assert nothing_left.status is Status.NOT_JUDGED and nothing_left.failures == ['not judged: for x see "a"']
     settle([one := judged("a", "x>a"), payer := judged("c", "x>a", points=1, held=0)])
     assert (one.status, payer.status) == (Status.PASSED, Status.FAILED)  # which nothing is left of
 
@@ -85,7 +85,7 @@ def test_what_follows_from_another_mistake_costs_no_more_than_five_points_with_i
 
     results = graded(earned=20)
     assert [each.spec.name for each in results if each.status is Status.PASSED] == ["c", "rest"]
-    assert results[2].notes == ["so far judged without some runs: was in flight"]
+    assert results[2].notes == ["not counted here: some runs; was in flight"]
     nothing = graded(earned=1)  # what does nothing keeps nothing
     assert [each.spec.name for each in nothing if each.status is Status.PASSED] == ["rest"]
 

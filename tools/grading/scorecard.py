@@ -174,6 +174,9 @@ class Scorecard:
         self._others(block)
         self._print(f"  hint   {self._hint(stage, result)}")
         self._print(f"  again  {fold_command(again(self._report, stage, result), self._width, 9)}")
+        if "died: signal" in text and not self._report.sanitize:
+            command = f"{again(self._report, stage, result)} SANITIZE=address   # names the line that misuses memory"
+            self._print(f"  found  {fold_command(command, self._width, 9)}")
         if _DRAWN.search(text):
             command = f"{again(self._report, stage, result)} TRACE=step.json   # opens in https://ui.perfetto.dev"
             self._print(f"  drawn  {fold_command(command, self._width, 9)}")

@@ -22,7 +22,8 @@ std::string describe_operation(const Event& launch) {
     text.append(" of ").append(launch.text);
   }
   const std::string tag = launch.tag != 0 ? ", tag " + std::to_string(launch.tag) : "";
-  return text + " (" + std::to_string(launch.bytes) + " bytes" + tag + ")";
+  return text + " (" + std::to_string(launch.bytes) + (launch.bytes == 1 ? " byte" : " bytes") +
+         tag + ")";
 }
 
 std::string describe_agreement(const Event& launch) {

@@ -7,6 +7,7 @@ error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import count
@@ -52,7 +53,10 @@ class _Chart:
 
     def _lane(self, number: int, lane: Record) -> str:
         top = self._height
-        drawn = [self._box("part", part, top, ROW - 4) for part in lane["parts"]]
+        drawn = [self._scope(scope, top) for scope in lane.get("scopes", ())]
+        drawn += [self._box("part", part, top, ROW - 4) for part in lane["parts"]]
+        if lane["parts"] and not _fitting(str(lane["parts"][-1]["name"]), self._width(lane["parts"][-1])):
+            drawn.append(_text("name", self._x(lane["parts"][-1]["end"]) + 3, top + 10, str(lane["parts"][-1]["name"])))
         drawn += [self._box("compute", span, top + ROW - 3, ROW - 4) for span in lane["computing"]]
         bottom = top + 2 * ROW
         ends: list[float] = []
@@ -73,9 +77,16 @@ class _Chart:
         line = f'<line class="between" x1="0" x2="{WIDTH}" y1="{self._height - 6:.1f}" y2="{self._height - 6:.1f}"/>'
         return name + "".join([*drawn, *launches, *boxes]) + line
 
+    def _width(self, span: Record) -> float:
+        return self._x(span["end"]) - self._x(span["begin"])
+
+    def _scope(self, scope: Record, top: float) -> str:
+        """A NoSync scope, as a band behind its rank's lane."""
+        band = f'<rect class="scope" x="{self._x(scope["begin"]):.1f}" y="{top - 4:.1f}" width="{{}}" height="{{}}"/>'
+        return f"<g>{_title('a NoSync scope')}{band.format(f'{max(2.0, self._width(scope)):.1f}', 2 * ROW + 4)}</g>"
+
     def _box(self, kind: str, span: Record, y: float, height: float) -> str:
-        x, right = self._x(span["begin"]), self._x(span["end"])
-        width = max(1.5, right - x)
+        x, width = self._x(span["begin"]), max(1.5, self._width(span))
         name = str(span["name"])
         shown = _fitting(name, width)
         label = _text("name", x + 3, y + height - 3.5, shown) if shown else ""
@@ -171,9 +182,14 @@ def _text(kind: str, x: float, y: float, text: str) -> str:
 
 
 def _fitting(name: str, width: float) -> str:
-    """What of a name is shown in this width: the end, which tells one tensor from another."""
+    """What of a name is shown in this width: its last words, which tell one tensor from another, or "L2" for "layer
+    2"."""
     room = int((width - 4) / CHARACTER)
-    return name if len(name) <= room else f"…{name[1 - room :]}" if room >= 4 else ""
+    words = re.sub(r" \([\d,]+ bytes\)$", "", name).split()
+    ends = [" ".join(words[first:]) for first in range(len(words)) if not words[first].isdigit()]
+    if words[1:] and words[-1].isdigit():
+        ends.append(words[-2][0].upper() + words[-1])
+    return next((end for end in [name, *ends] if len(end) <= room), "")
 
 
 def _about(span: Record) -> str:
@@ -190,7 +206,8 @@ def _about(span: Record) -> str:
 
 
 def _time(ns: object) -> str:
-    return f"{int(ns) / 1e3:g} µs"  # type: ignore[call-overload]
+    us = int(ns) / 1e3  # type: ignore[call-overload]
+    return f"{us:.4g} µs" if us < 10_000 else f"{us / 1e3:.4g} ms"
 
 
 def _ticks(end: int) -> list[int]:

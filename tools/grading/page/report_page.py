@@ -6,6 +6,7 @@ runs this module, which opens the page.
 
 from __future__ import annotations
 
+import re
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from tools.setup.toolchain import BUILD_DIR, VENV, LabError
 FILE = "report.html"
 TEMPLATE = Path(__file__).with_name(FILE)
 LARGEST = 900_000  # characters of all pictures together, of a page of at most a megabyte
+_NUMBERS = re.compile(r"\n *(?:\[[\d, ]*\]: got .*|\(\d+ of \d+ elements differ\))")
 WITHOUT_JINJA = "There is no page with pictures: jinja2 is missing (python3 -m pip install jinja2)."
 
 
@@ -34,7 +36,7 @@ class Picture:
 
     title: str
     charts: list[tuple[str, str]]
-    marks: list[tuple[int, str, str]]  # number, kind, sentence
+    marks: list[tuple[int, str]]  # number and kind
     memory: str
     values: dict[str, Any] | None
     rank: int  # the first that is marked
@@ -47,7 +49,7 @@ def picture_of(record: dict[str, Any]) -> Picture | None:
     """None where a record cannot be drawn: a picture is no reason for a run to end without its scores."""
     try:
         marks = [mark for chart in record["charts"] for mark in chart.get("marks", ())]
-        numbered = [(number, str(mark["kind"]), str(mark["text"])) for number, mark in enumerate(marks, start=1)]
+        numbered = [(number, str(mark["kind"])) for number, mark in enumerate(marks, start=1)]
         memory = pictures.memory(record["memory"]) if record.get("memory") else ""
         rank = next((int(mark["lane"]) for mark in marks), 0)
         return Picture(str(record["title"]), pictures.charts(record), numbered, memory, record.get("values"), rank)
@@ -68,6 +70,12 @@ class Test:
     change: str  # since the last complete run
     block: list[TestResult]  # those that fail for the same reason, if it fails: the first one says it
 
+    @property
+    def failures(self) -> list[str]:
+        """What is said of it, without the numbers that the picture's table has."""
+        tabled = self.picture and self.picture.values
+        return [_NUMBERS.sub("", failure) if tabled else failure for failure in self.result.failures]
+
 
 Before = dict[tuple[str, str], str]  # the statuses of the last complete run, by stage and test
 
@@ -82,7 +90,8 @@ def write(path: Path, report: Report, before: Before, edit: Callable[[str], str]
     try:
         text = render(TEMPLATE, report=report, tests=list(_tests(report, before)), reload=reload)
         replace_file(path, printable(edit(short_paths(text)), len(text)).encode())
-        return f"Page with pictures: {short_paths(str(path))} (make report opens it)"
+        opens = " (make report opens it)" if path == BUILD_DIR / "grade" / FILE else ""
+        return f"Page with pictures: {short_paths(str(path))}{opens}"
     except ImportError:
         path.unlink(missing_ok=True)
         return WITHOUT_JINJA
@@ -131,7 +140,7 @@ def _commands(report: Report, stage: StageReport, result: TestResult, rank: int)
     return [
         ("repeat", repeat),
         ("debug", make_command("debug", stage.stage, report.impl, rank=rank, **about)),
-        ("trace for Perfetto", f"{repeat} TRACE=trace.json"),
+        ("trace for Perfetto", f"{repeat} TRACE=step.json"),
     ]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from tools.grading.scoring.results import Broken, Status, TestResult
 
 EdgeCases = frozenset[str]
-WITHOUT = "so far judged without"
+WITHOUT = "not counted here:"
 MOST = 5
 
 
@@ -50,7 +50,7 @@ def _cap(results: list[TestResult]) -> None:
             lost += result.spec.points
         else:
             result.status, result.failures, reason = Status.PASSED, [], result.failures[0]
-            result.notes = [*result.notes, f"{WITHOUT} some runs: {reason.removeprefix('not judged: ')}"]
+            result.notes = [*result.notes, f"{WITHOUT} some runs; {reason.removeprefix('not judged: ')}"]
 
 
 def _follows(result: TestResult) -> bool:
@@ -84,10 +84,10 @@ def _payer(cases: EdgeCases, candidates: list[TestResult]) -> TestResult:
 
 
 def _forgive(result: TestResult, paid: dict[EdgeCases, TestResult]) -> None:
-    why = "; ".join(f"for {', '.join(sorted(cases))} see {payer.spec.title}" for cases, payer in paid.items())
+    why = "; ".join(f"for {', '.join(sorted(cases))} see \"{payer.spec.title}\"" for cases, payer in paid.items())
     if result.runs[0]:
         count = result.runs[1] - result.runs[0]
         result.status, result.failures = Status.PASSED, []
-        result.notes = [*result.notes, f"{WITHOUT} {count} run{'s' * (count > 1)}: {why}"]
+        result.notes = [*result.notes, f"{WITHOUT} {count} run{'s' * (count > 1)}; {why}"]
     else:
         result.status, result.failures = Status.NOT_JUDGED, [f"not judged: {why}"]
