@@ -27,14 +27,15 @@ namespace ddp {
 /// Ranks that take different branches are outside this contract (stage 03 handles them).
 ///
 /// finish() is collective. It waits for every launch of this step. Then gradient = sum over ranks /
-/// world size, after exactly one all-reduce per step for each parameter that has a gradient; a tied
-/// weight is one parameter. Calling finish() twice, or without a backward, does no harm.
+/// world size, after exactly one all-reduce for each parameter that a backward of this step has
+/// reached; a tied weight is one parameter.
 ///
 /// NoSync: inside the scope hooks launch nothing. The first backward outside it launches the
 /// gradients that it accumulates into. Gradients accumulated only inside the scope are launched by
 /// finish(), in the order of `parameters`. At most one backward outside NoSync may run between two
 /// calls of finish(), because a second would add to gradients in flight: its hook throws
-/// c10::Error, and so does backward(). (One that reaches only other gradients need not be noticed.)
+/// c10::Error, and so does backward(). (One for other gradients alone, or inside NoSync, need not be
+/// noticed.)
 ///
 /// A sparse gradient is refused where it would be sent, by its hook; one that was accumulated inside
 /// NoSync, by its hook there or by finish(). Others may be in flight by then.

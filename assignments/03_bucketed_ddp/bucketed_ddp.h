@@ -72,8 +72,8 @@ struct BucketedDdpOptions {
 ///
 /// NoSync: inside the scope hooks launch nothing. At most one backward outside NoSync may run
 /// between two calls of finish(), because a second would add to gradients in flight: its hook
-/// throws c10::Error, and so does backward(). (Need not be noticed: one that reaches
-/// only other gradients, or any with overlap = false, which needs no hooks.)
+/// throws c10::Error, and so does backward(). (Need not be noticed: one for other
+/// gradients alone, or inside NoSync, or any with overlap = false.)
 ///
 /// The averages are copied back, or parameter.grad() becomes a view of its bucket. Memory: all
 /// tensors that are alive at once, besides the gradients, take no more than the trainable

@@ -24,8 +24,8 @@ struct BatchNormTensors {
 struct SyncBatchNormOptions {
   /// True: the statistics of the global batch. False: the running ones.
   bool training = true;
-  /// running = (1 - momentum) * running + momentum * batch. For a cumulative average the caller
-  /// passes 1 / (number of batches so far, including this one).
+  /// running = (1 - momentum) * running + momentum * batch, for any number. For a cumulative average
+  /// pass 1 / (number of batches so far, with this one).
   double momentum = 0.1;
   /// Added to the variance under the root; > 0.
   double eps = 1e-5;
@@ -45,8 +45,8 @@ struct SyncBatchNormOptions {
 /// in float32 or better, and are accurate even if |mean| is much larger than the deviation. Running
 /// statistics are updated in place, equally on all ranks, with the global batch's unbiased variance
 /// (divided by its count minus one), whether or not anything requires a gradient. No other tensor of
-/// the caller's is changed, in forward or in backward, and nothing that a thread or the process has
-/// once, such as autograd's mode or the state of random numbers.
+/// the caller's is changed, in forward or in backward, nor per-thread or
+/// global state, such as autograd's mode.
 ///
 /// Collective calls in training: ONE in forward, with at most 2C + 1 elements from each rank, and
 /// ONE in backward, with at most 2C, if the input requires a gradient (on all ranks or on none).
@@ -56,7 +56,7 @@ struct SyncBatchNormOptions {
 ///
 /// Backward. The input's gradient is that of the sum of all ranks' losses. The gradients of weight
 /// and bias are this rank's local sums, as in PyTorch: DDP averages them later. Between forward and
-/// backward only the input and O(C) numbers are kept, and the group: the graph keeps it alive. What
+/// backward only the input, or one tensor of its size, and O(C) numbers are kept, and the group. What
 /// happens to the running statistics in between does not matter.
 ///
 /// Evaluation (training = false) communicates nothing and changes nothing. It uses the running
@@ -64,7 +64,7 @@ struct SyncBatchNormOptions {
 ///
 /// Throws c10::Error before any communication: undefined input, fewer than 2 or more than 5
 /// dimensions, an integer dtype, tensors whose shape, dtype or device does not fit, one running
-/// statistic without the other, eps <= 0, a null group. On all ranks, after the forward collective:
+/// statistic without the other, eps not > 0, a null group. On all ranks, after the forward collective:
 /// a global count (samples * positions) of 1 or less. Where a collective fails, the call throws.
 /// After an error the running statistics are as before (a module may have counted the batch).
 at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,

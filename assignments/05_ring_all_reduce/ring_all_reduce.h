@@ -37,8 +37,8 @@ namespace ddp {
 /// Warm-up. Writes `message` and a newline to `out` and flushes it, in the order of ranks: each
 /// rank but the first writes only after the one before it has flushed. It uses point-to-point
 /// messages only (ddp::send and ddp::recv of a CPU tensor), between any ranks of the group, and
-/// returns after this rank's own line; later ranks may not have written yet. A message may contain
-/// any characters, zeros too.
+/// returns after this rank's own line; later ranks may write later. A message may contain
+/// any characters, zeros and newlines too.
 void print_in_rank_order(std::string_view message, std::ostream& out, const ProcessGroupPtr& group);
 
 /// N-1 steps, one chunk sent in each. Afterwards, on rank r, chunk r of `tensor` holds the sum or
@@ -50,8 +50,8 @@ void ring_reduce_scatter(at::Tensor tensor, const ProcessGroupPtr& group,
 /// for bit what chunk r of rank r held before. What the other chunks held is lost.
 void ring_all_gather(at::Tensor tensor, const ProcessGroupPtr& group);
 
-/// Replaces `tensor` by its sum or average over all ranks, bitwise equal on all of them, by the two
-/// functions above. Each rank sends 2(N-1) times, one chunk each; empty chunks may be skipped.
+/// Replaces `tensor` by its sum or average over all ranks, bitwise equal on all of them, in the two
+/// phases above. Each rank sends 2(N-1) times, one chunk each; empty chunks may be skipped.
 /// Memory beyond a contiguous tensor, of whatever kind: one chunk and a constant (128 KiB). For a
 /// tensor that is not contiguous, two copies more. Between calls it keeps at most one chunk of the last
 /// call, and that constant.

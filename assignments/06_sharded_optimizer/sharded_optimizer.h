@@ -64,10 +64,10 @@ class ShardedOptimizer : public Silenceable {
   /// optimizers step on whole shards: to them an undefined gradient is zero.
   virtual void step() = 0;
 
-  /// Scales the gradients by max_norm / (norm + 1e-6) if that is less than 1, and returns norm: the
+  /// Scales the gradients by max_norm / (norm + 1e-6) if below 1, and returns norm: the
   /// Euclidean norm of the mean gradients of all parameters together, before scaling. Collective;
-  /// between backward and step(). Reduces what backward has not, as step() does, which then need
-  /// not; besides it makes at most one all-reduce, of one float64 number.
+  /// once, between backward and step(), where its effect shows. Reduces what backward has not, so
+  /// step() need not; besides it makes at most one all-reduce, of one float64 number.
   ///
   /// Throws c10::Error, before any communication, unless max_norm > 0.
   virtual double clip_grad_norm(double max_norm) = 0;
@@ -93,7 +93,7 @@ class ShardedOptimizer : public Silenceable {
 /// caller's from backward to step().
 ///
 /// Between steps a rank holds, beside the parameters, for each bucket: its shard, at most one
-/// gradient of it, and what the inner optimizer keeps. Nothing grows from step to step. In backward
+/// gradient of its size, and what the inner optimizer keeps. Nothing grows from step to step. In backward
 /// and step() all other tensors, gradients included, take no more bytes than all padded buckets and
 /// twice the largest: finished flat gradients are gone before gathered parameters take their place.
 ///

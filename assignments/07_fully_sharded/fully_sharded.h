@@ -48,10 +48,10 @@ struct FullyShardedOptions {
 /// it is not. At most 1 + prefetch units are whole at any time, and none between steps.
 ///
 /// All ranks call forward() and backward for the same units in the same order. A unit may be used
-/// several times or never, in any order, without autograd, or with a result that requires no
-/// gradient. Its function calls no forward(), returns a new tensor, and keeps no parameter; in
-/// backward it is computed again by forward() alone, as a checkpoint may. A graph has one backward,
-/// which ends training if it throws.
+/// several times or never, in any order, without autograd (no-grad mode), or with a result that
+/// requires no gradient. Its function calls no forward(), returns a new tensor, and keeps no
+/// parameter. A checkpoint may call forward() in backward, which gathers as ever. A graph has one
+/// backward, which ends training if it throws.
 ///
 /// NoSync (ddp/gradient_synchronizer.h) accumulates: a backward inside its scope, wherever its
 /// forward was, reduces nothing, and whole gradients stay on every rank, for the unit's next
@@ -65,7 +65,7 @@ class FullySharded : public Silenceable {
   FullySharded& operator=(const FullySharded&) = delete;
   virtual ~FullySharded() = default;
 
-  /// Calls the unit's function, once, and returns its result for x. Collective.
+  /// Calls the unit's function, once, and returns its result for x, or an alias. Collective.
   ///
   /// Lets go of all units but this one and the `prefetch` units after it in the list, starts the
   /// all-gathers of those that are not whole, in the list's order, and then waits for this unit's
@@ -97,7 +97,7 @@ class FullySharded : public Silenceable {
   /// finish(), which evaluation needs, too: a unit that was gathered ahead has the old values.
   virtual const std::vector<at::Tensor>& shards() const = 0;
 
-  /// Scales the shards' gradients by max_norm / (norm + 1e-6) if that is less than 1, and returns
+  /// Scales the shards' gradients by max_norm / (norm + 1e-6) if below 1, and returns
   /// norm: the Euclidean norm, in float64, of all units' gradients together, before scaling.
   /// Collective, between finish() and the optimizer's step; makes one all-reduce of one number.
   ///
@@ -150,7 +150,7 @@ class FullySharded : public Silenceable {
 /// another dtype or device than its unit's first one, or is one of an earlier unit, too (the
 /// message names unit and parameter, by their indices).
 ///
-/// Destruction removes all hooks and launches nothing; what is under way may be left so. Shards
+/// Destruction removes its hooks and launches nothing; what is under way may be left so. Shards
 /// stay with whoever has them. The backward of a graph that was made before throws c10::Error.
 std::unique_ptr<FullySharded> make_fully_sharded(std::vector<Unit> units, ProcessGroupPtr group,
                                                  const FullyShardedOptions& options = {});

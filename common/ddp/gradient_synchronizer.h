@@ -33,22 +33,22 @@ class Silenceable {
 /// Gradients. Between the first communication of a step and the end of finish(), the gradients
 /// belong to the synchronizer, and nobody else may read or write them; after finish() they belong
 /// to the caller again. A synchronizer may copy its result back into the tensor that backward
-/// filled, or replace `parameter.grad()` by a view of its own buffer: callers must ask the
-/// parameter for its gradient again after finish(). The caller may set gradients to zero or to none
-/// between steps, or replace them by tensors of its own, but not give one parameter's gradient to
-/// another.
+/// filled, or replace `parameter.grad()` by a view of its own buffer: callers must ask for
+/// `parameter.grad()` again then. The caller may set gradients to zero or to none
+/// between steps, or replace them by dense tensors of its own that do not overlap, themselves or one
+/// another; they may require a gradient.
 ///
 /// No gradient. A gradient that is undefined on this rank at finish() counts as zero here. If it is
 /// undefined on every rank, it may stay undefined or become zero. One that was left from an earlier
 /// step, and that no backward of this step has touched, may take part or not: averaged once, it is
-/// equal on all ranks, and so is its mean.
+/// equal on all ranks.
 ///
 /// Collective calls. All ranks must construct the synchronizer and call finish(), in the same
-/// order. Calling finish() twice in a row, or with no gradient ready on any rank, is harmless: the
-/// average of equal values is that value. With a single rank, or for what has no elements, nothing
+/// order. Calling finish() twice in a row, or with no gradient ready on any rank, is harmless. NaN and
+/// infinity are averaged like other values. With a single rank, or for what has no elements, nothing
 /// need be sent.
 ///
-/// Lifetime. Destruction removes all hooks, and communicates nothing: a later backward neither
+/// Lifetime. Destruction removes its hooks, and communicates nothing: a later backward neither
 /// communicates nor touches freed memory. No rank may destroy a synchronizer between backward and
 /// finish().
 ///

@@ -21,7 +21,7 @@ SOURCES = {
     "D": "D, 2 H100, FP32", "D, TF32": "D, 1 H100, TF32", "D, BF16": "D, 1 H100, BF16",
     "E": "E, 2 RTX PRO 6000", "F": "F, 32 V100", "G": "G, 2 A800, PCIe",
 }  # fmt: skip
-COLUMNS = ["source", "quantity", "held-out cells", "mean error", "largest", "dull mean", "dull largest"]
+COLUMNS = ["source", "quantity", "held-out cells", "mean error", "largest", "baseline mean", "baseline largest"]
 
 
 def rows() -> pd.DataFrame:
@@ -32,7 +32,7 @@ def rows() -> pd.DataFrame:
 
 def with_errors(table: pd.DataFrame) -> pd.DataFrame:
     """The table, with whether a row was `fitted`, its `quantity` (errors are counted over a quantity's rows together),
-    its `error` in percent, of an A/B in points, and the error of a `dull` guess: of somebody who knows the mean of the
+    its `error` in percent, of an A/B in points, and the error of a `baseline`: of somebody who knows the mean of the
     source's numbers of the same kind, and no model."""
     metric = table["metric"]
     quantity = table["method"].replace("Reducer", "bucketed") + ": " + metric
@@ -45,15 +45,15 @@ def with_errors(table: pd.DataFrame) -> pd.DataFrame:
         published = table["published"]
         return np.where(metric == AB, value - published, 100 * (value / published - 1))
 
-    return table.assign(error=error(table["predicted"]), dull=error(guess))
+    return table.assign(error=error(table["predicted"]), baseline=error(guess))
 
 
 def errors(table: pd.DataFrame) -> pd.DataFrame:
     """Over the held-out rows of each source and quantity."""
     held = with_errors(table)
     held = held[~held["fitted"]]
-    sizes = held.assign(error=held["error"].abs(), dull=held["dull"].abs())
-    return sizes.groupby(["source", "quantity"], sort=False)[["error", "dull"]].agg(["size", "mean", "max"])
+    sizes = held.assign(error=held["error"].abs(), baseline=held["baseline"].abs())
+    return sizes.groupby(["source", "quantity"], sort=False)[["error", "baseline"]].agg(["size", "mean", "max"])
 
 
 def lines(table: pd.DataFrame) -> list[list[str]]:
@@ -61,6 +61,6 @@ def lines(table: pd.DataFrame) -> list[list[str]]:
     made = []
     for (source, quantity), found in errors(table).iterrows():
         unit = "points" if quantity == AB else "%"
-        values = [f"{found[whose][kind]:.1f} {unit}" for whose in ("error", "dull") for kind in ("mean", "max")]
+        values = [f"{found[whose][kind]:.1f} {unit}" for whose in ("error", "baseline") for kind in ("mean", "max")]
         made.append([SOURCES[source], quantity, f"{found['error']['size']:.0f}", *values])
     return made

@@ -1,7 +1,7 @@
 """Published cells beside what the simulated cluster says of them, how far apart they are, and how figures show both.
 
 A few cells of each experiment were used to fit its constants; all others are predictions. Cells are a table: quantity,
-place, published, predicted, fitted, and dull: what somebody would say who knows the fitted cells alone, their mean.
+place, published, predicted, fitted, and baseline: what somebody would say who knows the fitted cells alone, their mean.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compare_ddp(result: pd.DataFrame) -> pd.DataFrame:
     cells = pd.concat([published, predicted], axis="columns", join="inner").reset_index()
     cells = cells.sort_values(groups, key=lambda names: names.map(order.index), kind="stable")
     fitted = published[published.index.isin(FITTED_SIZES, level="buffer_size")]
-    return cells.join(fitted.groupby(groups).mean().rename("dull"), on=groups).assign(
+    return cells.join(fitted.groupby(groups).mean().rename("baseline"), on=groups).assign(
         quantity=cells["direction"] + " of " + cells["variant"],
         place=cells["buffer_size"].astype(str) + "M",
         fitted=cells["buffer_size"].isin(FITTED_SIZES),
@@ -61,7 +61,7 @@ def bucketed_ddp(result: pd.DataFrame) -> pd.DataFrame:
             quantity=quantity,
             published=both[f"{part} published"],
             predicted=both[f"{part} predicted"],
-            dull=published[part][published["fitted"]].mean(),
+            baseline=published[part][published["fitted"]].mean(),
         )
         for quantity, part in ((TOTAL, training_times.TRAIN), (ALL_REDUCE, training_times.ALL_REDUCE))
     )
@@ -80,8 +80,8 @@ def ddp_suite(result: pd.DataFrame) -> pd.DataFrame:
     fitted = both["model"] == FITTED_MODEL
     share = (published / alone - 1)[fitted].mean()  # what DDP adds to that model
     base = pd.DataFrame({"place": both["model"] + ", " + both["gpus"].astype(str) + " GPUs", "fitted": fitted})
-    steps = base.assign(quantity=ITERATION, published=published, predicted=predicted, dull=alone * (1 + share))
-    values = {"published": published - alone, "predicted": predicted - alone, "dull": alone * share}
+    steps = base.assign(quantity=ITERATION, published=published, predicted=predicted, baseline=alone * (1 + share))
+    values = {"published": published - alone, "predicted": predicted - alone, "baseline": alone * share}
     added = base.assign(quantity=OVERHEAD, **values)
     cells = pd.concat([steps, added]).sort_index(kind="stable")
     return pd.concat([cells, _ab(result)]) if len(suite_data.bucket_sizes(result)) == 2 else cells
@@ -95,7 +95,7 @@ def _ab(result: pd.DataFrame) -> pd.DataFrame:
     return both.assign(
         quantity=AB,
         place=both["model"] + ", " + both["gpus"].astype(str) + " GPUs",
-        dull=published[FITTED_MODEL].mean(),
+        baseline=published[FITTED_MODEL].mean(),
         fitted=both["model"] == FITTED_MODEL,
     )
 
@@ -107,12 +107,12 @@ def errors(cells: pd.DataFrame) -> pd.DataFrame:
     """Sizes of errors over predicted cells, in percent or points, by quantity; `correlation` is of predicted with
     published numbers."""
     held = cells[~cells["fitted"]]
-    held = held.assign(error=error_of(held).abs(), dull_error=error_of(held, "dull").abs())
+    held = held.assign(error=error_of(held).abs(), baseline_error=error_of(held, "baseline").abs())
     groups = held.groupby("quantity", sort=False)
     return groups.agg(cells=("error", "size"), mean=("error", "mean"), largest=("error", "max")).assign(
         correlation=pd.Series({quantity: _correlation(rows) for quantity, rows in groups}, dtype=float),
-        dull_mean=groups["dull_error"].mean(),
-        dull_largest=groups["dull_error"].max(),
+        baseline_mean=groups["baseline_error"].mean(),
+        baseline_largest=groups["baseline_error"].max(),
     )
 
 
@@ -135,8 +135,8 @@ def percent(value: float) -> str:
 
 def in_words(quantity: str, found: pd.Series) -> str:
     own = f"mean error {percent(found['mean'])}, largest {percent(found['largest'])} {unit_of(quantity)}"
-    dull = f"{percent(found['dull_mean'])} and {percent(found['dull_largest'])}"
-    return f"{quantity}: {own} over {found['cells']:.0f} predicted cells (dull guess {dull})"
+    baseline = f"{percent(found['baseline_mean'])} and {percent(found['baseline_largest'])}"
+    return f"{quantity}: {own} over {found['cells']:.0f} predicted cells (baseline {baseline})"
 
 
 def unit_of(quantity: str) -> str:

@@ -23,7 +23,7 @@ LOOKS = {
 }  # fmt: skip
 NOTE = (
     "Errors over the cells that nothing was fitted to. Filled: rows that describe a source's machine, which are not "
-    "counted. The dull guess is the mean of the source's numbers of the kind. Made with the solutions."
+    "counted. The baseline is the mean of the source's numbers of the kind. Made with the solutions."
 )
 
 

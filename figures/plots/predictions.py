@@ -1,4 +1,4 @@
-"""Sets how far predictions at published scale are from the published numbers, beside the dull guess.
+"""Sets how far predictions at published scale are from the published numbers, beside a baseline.
 
 Reads results of compare_ddp, bucketed_ddp and ddp_suite, made by their subcommands published."""
 
@@ -13,7 +13,7 @@ from figures.lib.result_files import ResultError, load, name_of, simulated
 from figures.lib.tables import Table
 
 NAME = "predictions"
-COLUMNS = ["experiment", "quantity", "predicted cells", "mean error", "largest", "dull mean", "dull largest"]
+COLUMNS = ["experiment", "quantity", "predicted cells", "mean error", "largest", "baseline mean", "baseline largest"]
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
@@ -25,13 +25,13 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
             raise ResultError(f"{file}: was measured, not simulated; run step {program} published")
     note = (
         "Errors over the published cells to which nothing was fitted; figures/reference/calibration.json has the "
-        "fitted ones. The dull guess is the mean of the fitted cells; for ddp_suite each model's round without DDP, "
+        "fitted ones. The baseline is the mean of the fitted cells; for ddp_suite each model's round without DDP, "
         f"and the share that DDP adds to ResNet-50's. {TIMES_ONLY}"
     )
     for program, result in results.items():
         cells = EXPERIMENTS[program](result)
         for quantity, found in errors(cells).iterrows():
-            values = (found[name] for name in ("mean", "largest", "dull_mean", "dull_largest"))
+            values = (found[name] for name in ("mean", "largest", "baseline_mean", "baseline_largest"))
             texts = (f"{percent(value)} {unit_of(quantity)}" for value in values)
             rows.append([program, quantity, f"{found['cells']:.0f}", *texts])
         if program == "bucketed_ddp":

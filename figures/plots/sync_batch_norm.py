@@ -27,7 +27,7 @@ VARIANTS = {"stage": style.BLUE, "baseline": style.ORANGE, "local": style.GREY}
 NAMES = {"stage": "stage 04", "baseline": "baseline (port of nn.SyncBatchNorm)",
          "local": "local at::native_batch_norm (nothing synchronized)"}  # fmt: skip
 # The published table to compare with a variant.
-PUBLISHED = {"stage": "sync_batch_norm.selfmade", "baseline": "sync_batch_norm.pytorch"}
+PUBLISHED = {"stage": "sync_batch_norm.custom", "baseline": "sync_batch_norm.pytorch"}
 # Black at the edge: it stands on bars of its own colour.
 PUBLISHED_MARKER = {"marker": "D", "markersize": 4.6, "markeredgecolor": "black", "linestyle": "none", "zorder": 4}
 BAR_WIDTH = 0.8  # of all variants of a cell
@@ -35,7 +35,7 @@ COLLECTIVES = {"facecolor": "white", "hatch": "/////"}
 LABELS = ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")
 COLUMNS = [*CELL, "num_workers", TIME, MEMORY]
 # The published titles, in their order, by the variant whose numbers are below them here.
-TITLES = {"baseline": "Pytorch BN", "stage": "Selfmade BN"}
+TITLES = {"baseline": "Pytorch BN", "stage": "Custom BN"}
 
 
 def summary(result: pd.DataFrame) -> pd.DataFrame:
@@ -137,7 +137,7 @@ def takeaway(tables: dict[str, pd.DataFrame]) -> str:
     """The claim about the published numbers, as counts for ours."""
     own, baseline = (tables[variant].reset_index(drop=True) for variant in ("stage", "baseline"))
     faster, larger = (own[TIME] < baseline[TIME]).sum(), (own[MEMORY] > baseline[MEMORY]).sum()
-    return f"Selfmade is faster in {faster} of {len(own)} cells, and takes more memory in {larger}."
+    return f"The custom layer is faster in {faster} of {len(own)} cells, and takes more memory in {larger}."
 
 
 def table(result: pd.DataFrame, direction: str, tables: dict[str, pd.DataFrame]) -> Table:
@@ -147,7 +147,7 @@ def table(result: pd.DataFrame, direction: str, tables: dict[str, pd.DataFrame])
         columns=["implementation", *COLUMNS],
         rows=[[title, *cells] for variant, title in TITLES.items() for cells in texts_of(tables[variant])],
         results=[result],
-        note=f"Pytorch BN: the port of nn.SyncBatchNorm. Selfmade BN: stage 04. Medians of {runs} calls, of the "
+        note=f"Pytorch BN: the port of nn.SyncBatchNorm. Custom BN: stage 04. Medians of {runs} calls, of the "
         f"slowest rank, in seconds; most bytes of tensors at once, input and output counted in. {takeaway(tables)}",
     )
 

@@ -24,10 +24,10 @@ PUBLISHED_RUN = {"data": "CIFAR-100", "train_size": 50_000, "epochs": 16, "batch
 PUBLISHED_RANKS = 2
 STAGES = {"naive": "01", "flat": "01", "overlapped": "02", "bucketed": "03"}
 LOOKS = {
-    "selfmade": {"color": style.BLUE, "linestyle": "-", "linewidth": 1.3},
+    "custom": {"color": style.BLUE, "linestyle": "-", "linewidth": 1.3},
     "pytorch": {"color": style.VERMILION, "linestyle": "--", "linewidth": 1.3},
 }
-MARKER_SIZES = {"selfmade": 4.2, "pytorch": 2.0}  # so that both are visible where they agree
+MARKER_SIZES = {"custom": 4.2, "pytorch": 2.0}  # so that both are visible where they agree
 # By quantity: the panel's title, its unit's factor, and the published column.
 PANELS = {
     "running loss": ("running training loss", 1, "loss"),
@@ -36,7 +36,7 @@ PANELS = {
 }
 PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 5}
 HEADERS = ["Rank", "Time", "Max Memory Allocated"]
-TITLES = {"selfmade": "Selfmade distributed training", "pytorch": "pytorch Distributed Data Parallel"}
+TITLES = {"custom": "Custom distributed training", "pytorch": "pytorch Distributed Data Parallel"}
 QUANTITIES = {"loss": "running loss", "accuracy": "batch accuracy", "validation": "validation accuracy"}
 BESIDE = ["implementation", "quantity", "here", "published", "here / published"]
 COMMANDS = "The published text shows the command of each implementation under the other one's name."
@@ -52,7 +52,7 @@ def titles_of(result: pd.DataFrame) -> dict[str, str]:
     """Of the implementations that were trained."""
     ddp = result.attrs["parameters"]["ddp"]
     titles = {
-        "selfmade": f"selfmade: {ddp} DDP (stage {STAGES.get(ddp, '?')}), SyncBatchNorm (stage 04)",
+        "custom": f"custom: {ddp} DDP (stage {STAGES.get(ddp, '?')}), SyncBatchNorm (stage 04)",
         "pytorch": "pytorch: c10d::Reducer, port of nn.SyncBatchNorm",
     }
     return {name: title for name, title in titles.items() if name in set(result["distributed_impl"])}
@@ -165,15 +165,15 @@ def convergence(result: pd.DataFrame) -> list[str]:
     """How far apart both implementations end, in words."""
     lines = []
     for what in QUANTITIES:
-        own, published = (last(result, name, what) for name in ("selfmade", "pytorch"))
-        lines.append(f"{what}: selfmade - pytorch = {own.mean() - published.mean():+.4f}.")
+        own, published = (last(result, name, what) for name in ("custom", "pytorch"))
+        lines.append(f"{what}: custom - pytorch = {own.mean() - published.mean():+.4f}.")
     return lines
 
 
 def against(means: pd.DataFrame, source: str) -> str:
     """`means`: time and memory of each implementation."""
-    time, memory = 100 * (means.loc["pytorch"] / means.loc["selfmade"] - 1)
-    return f"pytorch against selfmade, {source}: time {time:+.1f} %, memory {memory:+.1f} %."
+    time, memory = 100 * (means.loc["pytorch"] / means.loc["custom"] - 1)
+    return f"pytorch against custom, {source}: time {time:+.1f} %, memory {memory:+.1f} %."
 
 
 def seeds_table(result: pd.DataFrame) -> Table:

@@ -94,7 +94,7 @@ void wrong_arguments(Uses& uses) {
   for (const bool training : {true, false}) {
     wrong_inputs(uses, training);
     wrong_tensors(uses, training);
-    for (const double eps : {0.0, -1e-5}) {
+    for (const double eps : {0.0, -1e-5, std::nan("")}) {
       refuse(
           uses, "eps = " + std::to_string(eps), training, [](Use&) {}, eps);
     }

@@ -64,7 +64,7 @@ class TestCalibration(Published):
         assert (iteration.cells, iteration["mean"] < 2, iteration.largest < 5) == (15, True, True), iteration
         assert errors.loc[predictions.AB].largest < 1.5
         for quantity in (predictions.ITERATION, predictions.OVERHEAD):
-            assert errors["mean"][quantity] < errors["dull_mean"][quantity]
+            assert errors["mean"][quantity] < errors["baseline_mean"][quantity]
 
     def test_the_tool_makes_the_same_constants(self) -> None:
         """From its own starting values, by running the program. Libraries for matrices may differ in last digits."""

@@ -29,7 +29,7 @@ def test_every_table_says_where_it_comes_from_and_its_setup_once() -> None:
 def test_published_claim_of_batch_norm() -> None:
     """ "in general, custom implementation is turned out to be faster but is has larger memory consumption" """
     tables = {variant: load_reference(name)[sync_batch_norm.COLUMNS] for variant, name in BATCH_NORM.items()}
-    assert sync_batch_norm.takeaway(tables) == "Selfmade is faster in 8 of 8 cells, and takes more memory in 8."
+    assert sync_batch_norm.takeaway(tables) == "The custom layer is faster in 8 of 8 cells, and takes more memory in 8."
 
 
 # Every script that sets a published table, a result, and how many rows of the published tables it repeats.

@@ -12,7 +12,7 @@ from figures.lib.result_files import ResultError
 from figures.plots import predictions as predictions_table
 from tests.figures.figure_helpers import ROOT, TEST_DATA, sample_of
 
-COLUMNS = ["quantity", "place", "published", "predicted", "dull", "fitted"]
+COLUMNS = ["quantity", "place", "published", "predicted", "baseline", "fitted"]
 CELLS = pd.DataFrame(
     [
         ("time", "a", 100, 50, 100, True),
@@ -33,9 +33,9 @@ class TestErrors:
         found = predictions.errors(CELLS)
         time, ab = found.loc["time"], found.loc[predictions.AB]
         assert list(time) == pytest.approx([2, 6, 10, 1, 32.5, 55])
-        assert [ab["mean"], ab["dull_mean"]] == pytest.approx([0.5, 2])
+        assert [ab["mean"], ab["baseline_mean"]] == pytest.approx([0.5, 2])
         words = predictions.in_words("time", time)
-        assert words == "time: mean error 6, largest 10 % over 2 predicted cells (dull guess 32 and 55)"
+        assert words == "time: mean error 6, largest 10 % over 2 predicted cells (baseline 32 and 55)"
 
     @pytest.mark.parametrize(("program", "quantity", "fitted", "count"), (
         ("compare_ddp", "backward of async", 3, 6),

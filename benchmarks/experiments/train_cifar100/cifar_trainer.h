@@ -21,12 +21,12 @@ namespace ddp {
 
 /// Who trains: the lab's own code, which is a stage of 01 to 03 and stage 04's batch normalization;
 /// or PyTorch's, c10d::Reducer and the port of torch.nn.SyncBatchNorm.
-constexpr const char* kSelfmade = "selfmade";
+constexpr const char* kCustom = "custom";
 constexpr const char* kPytorch = "pytorch";
 
 struct CifarTrainerOptions {
-  std::string distributed_impl = kSelfmade;
-  std::string ddp = "bucketed";       // how kSelfmade averages: naive, flat, overlapped, bucketed
+  std::string distributed_impl = kCustom;
+  std::string ddp = "bucketed";       // how kCustom averages: naive, flat, overlapped, bucketed
   std::uint64_t seed = 0;             // of weights, order of images, and dropout
   std::int64_t batch_size = 256;      // of a rank's micro-batch
   std::int64_t grad_accum_steps = 4;  // micro-batches per step

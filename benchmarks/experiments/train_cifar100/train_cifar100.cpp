@@ -1,5 +1,5 @@
 // Stages 01 to 04 in use: a small network is trained on CIFAR-100, data-parallel, with the lab's
-// own code (--distributed-impl selfmade) and with PyTorch's (pytorch), several times each. It tests
+// own code (--distributed-impl custom) and with PyTorch's (pytorch), several times each. It tests
 // the claim: "on average both implementations converge near to the same result".
 //
 // The same loop trains for both. They differ in the averaging of gradients and in batch
@@ -47,7 +47,7 @@ namespace {
 
 using namespace ddp;
 
-// One training: an implementation (kSelfmade or kPytorch) and a seed.
+// One training: an implementation (kCustom or kPytorch) and a seed.
 struct CifarRun {
   std::string distributed_impl;
   std::int64_t seed = 0;
@@ -184,7 +184,7 @@ std::vector<Series> cifar_series(const at::Tensor& record, const at::Tensor& pea
   return series;
 }
 
-// Checks that the code of assignments/ or solutions/ has what kSelfmade needs: the stage of `ddp`,
+// Checks that the code of assignments/ or solutions/ has what kCustom needs: the stage of `ddp`,
 // and stage 04. Loads them. Collective. Throws c10::NotImplementedError that names what is
 // unfinished.
 void require_cifar_stages(const std::string& ddp, const std::string& implementation,
@@ -198,7 +198,7 @@ void require_cifar_stages(const std::string& ddp, const std::string& implementat
   });
   TORCH_CHECK_NOT_IMPLEMENTED(
       missing.empty(), "unfinished in ", implementation, "/:", missing,
-      ". selfmade trains with one of stages 01 to 03, which --ddp chooses, and with stage 04; "
+      ". custom trains with one of stages 01 to 03, which --ddp chooses, and with stage 04; "
       "--distributed-impl pytorch needs none");
 }
 
@@ -247,9 +247,9 @@ void CifarLog::row_done(const CifarRun& row, const at::Tensor& record,
   if (options_.rank != 0) {
     return;
   }
-  const bool own = row.distributed_impl == kSelfmade;
+  const bool own = row.distributed_impl == kCustom;
   std::printf("\n%s (%s, seed %ld)\n",
-              own ? "Selfmade distributed training" : "pytorch Distributed Data Parallel",
+              own ? "Custom distributed training" : "pytorch Distributed Data Parallel",
               options_.data.c_str(), row.seed);
   std::printf("| Rank | Time           | Max Memory Allocated |\n");
   std::printf("|------|----------------|----------------------|\n");
@@ -313,7 +313,7 @@ struct CifarAmount {
   std::int64_t batch_size, grad_accum_steps, train_size, test_size;
   std::int64_t seeds;  // trainings of each implementation
   double learning_rate;
-  const char* ddp;  // how selfmade averages
+  const char* ddp;  // how custom averages
 };
 
 const CifarAmount kPublished = {.epochs = 16,
@@ -345,7 +345,7 @@ struct Settings : BenchmarkOptions {
   CifarAmount amount = {};
 
   std::vector<std::string> implementations() const {
-    return distributed_impl.empty() ? std::vector<std::string>{kSelfmade, kPytorch}
+    return distributed_impl.empty() ? std::vector<std::string>{kCustom, kPytorch}
                                     : std::vector<std::string>{distributed_impl};
   }
 
@@ -431,7 +431,7 @@ void run_rank(const RankContext& context, const Settings& settings, const CifarD
   at::globalContext().setDeterministicCuDNN(true);
   check_batches(settings.amount, device_context.group->getSize());
   const Images images(data, device_context.device);
-  if (std::ranges::count(settings.implementations(), kSelfmade) > 0) {
+  if (std::ranges::count(settings.implementations(), kCustom) > 0) {
     require_cifar_stages(settings.ddp, settings.implementation, device_context);
   }
   const Run run = to_run(settings, kProgram, device_context.group);
@@ -455,8 +455,8 @@ void add_flags(CLI::App& line, Settings& settings) {
       "Folder of CIFAR-100's binary version, unpacked; without it, images are generated "
       "(\"synthetic\")");
   add_choice(line, "--distributed-impl", settings.distributed_impl,
-             "Who trains: the lab's own code, or PyTorch's; default: both", {kSelfmade, kPytorch});
-  add_choice(line, "--ddp", settings.ddp, "How selfmade averages gradients",
+             "Who trains: the lab's own code, or PyTorch's; default: both", {kCustom, kPytorch});
+  add_choice(line, "--ddp", settings.ddp, "How custom averages gradients",
              {"naive", "flat", "overlapped", "bucketed"});
   CifarAmount& amount = settings.amount;
   add_number(line, "--num-epochs", amount.epochs, "How often each image is trained with");
