@@ -11,11 +11,11 @@
 namespace ddp::testing {
 namespace {
 
-std::string said_of(double norm) { return wrong_norm(norm, {9, 16}, 1, 1e-6, "they"); }
+std::string said_of(double norm) { return wrong_norm(norm, {9, 16}, 1, 1e-6, "these"); }
 
 TEST(Norm, SaysWhatElseItMayBe) {
   EXPECT_EQ(said_of(5), "");
-  expect_contains(said_of(4), "returned 4, and they have a norm of 5: that of this rank's shards");
+  expect_contains(said_of(4), "returned 4; the norm of these is 5: that of this rank's shards");
   expect_contains(said_of(7), "the ranks' norms were added, not their squares");
   expect_contains(said_of(10), "of sums over the ranks, not of means");
   expect_contains(said_of(1.7e38), "returned 1.7e+38");

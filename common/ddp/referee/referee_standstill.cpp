@@ -32,9 +32,9 @@ std::optional<Hang> Referee::hang_of(int rank) const {
   }
   if (watched.computing() >= patience::kEndless &&
       standstill_.looks() >= patience::kLooksAtEndless) {
-    return Hang{rank, "seems to loop forever: it called nothing of the lab for " +
+    return Hang{rank, "it called nothing of the lab for " +
                           std::to_string(patience::kEndless.count() / 1'000) +
-                          " s of processor time"};
+                          " s of processor time (an endless loop?)"};
   }
   return std::nullopt;
 }
