@@ -1,15 +1,13 @@
 """make cases: build/cases.html, failures to read before one has any; make cases EXAM=12: others, on paper.
 
-A case is what one mutant does, without its code: the picture without its marks, and values. Which test fails, and what
-is the mistake? tests/mutants/<stage>.cases lists a stage's, from easy to hard:
+A case is what a mutant does, without its code, nor the marks of its picture. Which test fails, and what is the mistake?
+tests/mutants/<stage>.cases has a stage's, from easy to hard. What was recorded is kept until something of it changes.
 
     ## name                       the mutant's
     Scenario: what the ranks do
     Tests: name, name, name       wrong answers: tests that it passes; the first that kills it is right
     Mistakes: name, name, name    wrong answers: what other mutants do
     Breaks: a sentence            of the header or the handout, word for word
-
-What was recorded is kept in build/cases until something that it depends on changes.
 """
 
 from __future__ import annotations
@@ -46,8 +44,7 @@ from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 from tools.student.cases import PACKED, show
 
 FIELDS = ("Scenario", "Tests", "Mistakes", "Breaks")
-WRONG = 3  # wrong answers to each question
-SEED = 1  # of all runs that are recorded
+WRONG, SEED = 3, 1  # wrong answers to each question; of all runs that are recorded
 TEMPLATE = Path(__file__).parent / "templates" / "cases.html"
 Record = dict[str, Any]  # "passed": tests; "message" and "picture" of the first test that kills the mutant
 Shown = dict[str, Any]  # a case as the page has it
@@ -67,9 +64,9 @@ def listed(stage: Stage) -> list[Case]:
     for name, text in in_place.entries(Mutant.kind, stage, "cases").items():
         fields = in_place.fields_of(text, FIELDS)
         in_place.require(fields, FIELDS)
-        scenario, tests, mistakes, breaks = (fields[key] for key in FIELDS)
+        tests, mistakes = (fields[key].split(", ") for key in ("Tests", "Mistakes"))
         mutant = known[stages.choose("mutant", name, known)]
-        cases.append(Case(mutant, scenario, tests.split(", "), mistakes.split(", "), breaks))
+        cases.append(Case(mutant, fields["Scenario"], tests, mistakes, fields["Breaks"]))
     return cases
 
 
@@ -78,10 +75,9 @@ def recorded(chosen: list[Mutant]) -> list[Record]:
     if missing := [mutant for mutant in chosen if not place_of(mutant).exists()]:
         print(f"Recording {len(missing)} failures (a minute for each stage) ...", flush=True)
         context, involved = Context(toolchain.load(), SEED), dict.fromkeys(mutant.stage for mutant in missing)
+        targets = [f"{what}_{stage.name}" for stage in involved for what in ("tests", "solutions")]
         with hold(context.build_dir / "grade" / "lock", "make cases"), ProcessPoolExecutor(CORES) as pool:
-            if failure := context.build(
-                f"{what}_{stage.name}" for stage in involved for what in ("tests", "solutions")
-            ):
+            if failure := context.build(targets):
                 raise LabError(failure)
             for stage in involved:
                 context.provide_activity(stage)
@@ -94,11 +90,8 @@ def _record(context: Context, mutant: Mutant) -> None:
     passed = [result.spec.name for result in report.results if result.status == "passed"]
     first = next(result for result in report.results if result.spec.name == mutant.killed_by[0])
     record = {"passed": passed, "message": "\n\n".join(first.failures), "picture": first.picture}
-    place = place_of(mutant)
-    for older in place.parent.glob(f"{mutant.name}.*"):
-        older.unlink()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(place, json.dumps(record).encode())
+    place_of(mutant).parent.mkdir(parents=True, exist_ok=True)
+    replace_file(place_of(mutant), json.dumps(record).encode())
 
 
 def place_of(mutant: Mutant) -> Path:
@@ -133,32 +126,25 @@ def shown(case: Case, record: Record) -> Shown:
         sentences = [re.sub(r"^\w(?!\S*\()", lambda first: first[0].upper(), answer) for answer in answers]
         return asked, sentences, answers.index(right)
 
-    plain = unmarked(record["picture"])
+    plain = without(record["picture"], "line", "marks", "marked", "bar")
+    for moment in (plain["memory"] or {}).get("series", ()):
+        moment["limit"] = moment["bytes"]  # drawn as what is within it
     return {
+        **vars(case),
         "id": hashlib.sha256(mutant.title.encode()).hexdigest()[:8],  # says nothing of the mistake
-        "scenario": case.scenario,
         "picture": report_page.picture_of(plain),
         "words": list(in_words(plain)),
         "questions": [
             question("Which test fails?", titles[mutant.killed_by[0]], (titles[name] for name in case.tests)),
             question("What is the mistake?", mutant.mistake, (others[name] for name in case.mistakes)),
         ],
-        "marked": report_page.picture_of(_without(record["picture"], "line")),
+        "marked": report_page.picture_of(without(record["picture"], "line")),
         "message": re.sub(r"\n +at .*", "", record["message"]),  # without functions of the solution
-        "breaks": case.breaks,
     }
 
 
-def unmarked(picture: dict[str, Any]) -> dict[str, Any]:
-    """Without what says where to look."""
-    plain = _without(picture, "line", "marks", "marked", "bar")
-    for moment in (plain["memory"] or {}).get("series", ()):
-        moment["limit"] = moment["bytes"]  # drawn as what is within it
-    return plain
-
-
-def _without(picture: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """A copy. "line" is where the mutant's code launches an operation."""
+def without(picture: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """A copy without what tells too much, such as "line": where the mutant's code launches an operation."""
     return json.loads(json.dumps(picture), object_hook=lambda each: {k: v for k, v in each.items() if k not in keys})
 
 
@@ -181,9 +167,8 @@ def in_words(picture: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 def page(title: str, cases: dict[Stage, list[Shown]], form: str) -> bytes:
     """`form`: asked, where answers are checked; exam, on paper; or key, with the answers."""
-    return stages.short_paths(
-        report_page.render(TEMPLATE, title=title, stages=cases, form=form, packed=packed)
-    ).encode()
+    text = report_page.render(TEMPLATE, title=title, stages=cases, form=form, packed=packed)
+    return stages.short_paths(text).encode()
 
 
 def packed(html: str) -> str:
@@ -193,8 +178,7 @@ def packed(html: str) -> str:
 
 def exam(chosen: Iterable[Stage], count: int, seed: int) -> dict[Stage, list[Shown]]:
     """Of so many mutants that are not listed, drawn from these stages in turns."""
-    draw, cases = random.Random(seed), {stage: [] for stage in chosen}
-    decks = []
+    draw, cases, decks = random.Random(seed), {stage: [] for stage in chosen}, []
     for stage in cases:
         known = {case.mutant.name for case in listed(stage)}
         others = [each for each in mutants.load(stage) if each.killed_by and each.name not in known]
@@ -203,21 +187,19 @@ def exam(chosen: Iterable[Stage], count: int, seed: int) -> dict[Stage, list[Sho
     while waiting and (missing := count - sum(map(len, cases.values()))):
         batch, waiting = waiting[:missing], waiting[missing:]
         for mutant, record in zip(batch, recorded(batch)):
-            if case := _made_up(mutant, record, draw):
-                cases[mutant.stage].append(shown(case, record))
+            cases[mutant.stage] += [shown(case, record) for case in _made_up(mutant, record, draw)]
     return cases
 
 
-def _made_up(mutant: Mutant, record: Record, draw: random.Random) -> Case | None:
+def _made_up(mutant: Mutant, record: Record, draw: random.Random) -> list[Case]:
     """None where the picture does not show what happened, or too little else passes."""
-    tests = {*mutant.killed_by}
+    passed, tests = record["passed"], {*mutant.killed_by}
     others = [each.name for each in mutants.load(mutant.stage) if each.killed_by and tests.isdisjoint(each.killed_by)]
     kinds = {mark["kind"] for chart in record["picture"]["charts"] for mark in chart.get("marks", ())}
-    usable = kinds and "exception" not in kinds and mutant.killed_by[0] not in record["passed"]
-    if not usable or min(len(record["passed"]), len(others)) < WRONG:
-        return None
-    wrong = (draw.sample(known, WRONG) for known in (record["passed"], others))
-    return Case(mutant, f"The run '{record['picture']['title']}'.", *wrong)
+    if not kinds or "exception" in kinds or mutant.killed_by[0] in passed or min(len(passed), len(others)) < WRONG:
+        return []
+    wrong = (draw.sample(known, WRONG) for known in (passed, others))
+    return [Case(mutant, f"The run '{record['picture']['title']}'.", *wrong)]
 
 
 def main() -> int:
@@ -227,8 +209,9 @@ def main() -> int:
     parser.add_argument("--seed", default="", help="draws the cases of an exam again")
     parser.add_argument("--into", type=Path, default=ROOT, help="the tree of a release, which gets the page")
     options = parser.parse_args()
+    asked = stages.find_stages(options.stage)
     if options.exam:
-        return write_exam(stages.find_stages(options.stage), options.exam, stages.choose_seed(options.seed))
+        return write_exam(asked, options.exam, stages.choose_seed(options.seed))
     chosen = [stage for stage in stages.all_stages() if (options.into / "tests" / stage.name).is_dir()]
     file = BUILD_DIR / "cases.html" if options.into == ROOT else options.into / PACKED
     replace_file(file, page("Failures to read", all_of(chosen), "asked"))

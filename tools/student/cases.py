@@ -8,7 +8,6 @@ import webbrowser
 from pathlib import Path
 
 from tools.grading import stages
-from tools.grading.stages import BadChoice
 from tools.grading.terminal import ending_of
 from tools.setup.toolchain import ROOT, LabError, how_to_restore
 
@@ -16,9 +15,8 @@ PACKED = Path("docs/cases.html")  # where a release has it
 
 
 def show(page: Path, stage: str) -> int:
-    at = f"#{stages.find_stages(stage)[0].number}" if stage else ""
     print(page)
-    webbrowser.open(page.absolute().as_uri() + at)
+    webbrowser.open(page.absolute().as_uri() + (f"#{stages.find_stages(stage)[0].number}" if stage else ""))
     return 0
 
 
@@ -28,7 +26,7 @@ def main() -> int:
     parser.add_argument("--exam", default="", help="for instructors")
     options = parser.parse_args()
     if options.exam:
-        raise BadChoice("EXAM= is made of wrong solutions, which only the instructor's repository has")
+        raise stages.BadChoice("EXAM= is made of wrong solutions, which only the instructor's repository has")
     if not (ROOT / PACKED).exists():
         raise LabError(f"{PACKED} is missing. Restore it: {how_to_restore(str(PACKED))}")
     return show(ROOT / PACKED, options.stage)
