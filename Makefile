@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST FILE FIGURE IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS
+VARIABLES := STAGE TEST FILE FIGURE IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK SCENARIO GDB_ARGS EXAM
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -16,8 +16,9 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,FILE,file) 
          $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(call flag,SANITIZE,sanitize) \
          $(if $(UNTRUSTED),--untrusted) $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
+CASES ?= $(PYTHON3) -m tools.student.cases  # an instructor's records them
 
-.PHONY: help setup doctor test watch debug report hint figures writeup ab submit reset clean distclean always
+.PHONY: help setup doctor cases test watch debug report hint figures writeup ab submit reset clean distclean always
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -26,6 +27,8 @@ setup:  ## install what is missing, configure; the targets below do it too
 	@$(SETUP)
 doctor:  ## what was found on this machine, and what to do about each gap
 	@$(PYTHON3) -m tools.setup.doctor
+cases:  ## before you begin: failures to read, six a stage    [STAGE=02]
+	@$(CASES) $(call flag,STAGE,stage) $(call flag,EXAM,exam)
 test:  ## grade your code       [STAGE=02] [TEST=name] [FILE=other.cpp] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [SANITIZE=address] [UNTRUSTED=1]
 	@$(SETUP) tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02

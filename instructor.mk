@@ -1,6 +1,7 @@
 # The instructor's targets; students get no copy of this file. `make` lists them after those of the Makefile.
 ## For instructors; test, watch, figures, ab and writeup take IMPL=solutions, too:
 VARIABLES += ALL ARGS HIDDEN FROM AGAIN NAME KEEP
+CASES = $(SETUP) tools.course.cases $(call flag,SEED,seed)  # records them, and with EXAM=12 writes an exam of others
 .PHONY: check mutants format release autograder class site
 check:  ## the repository's own tests, by pytest      [ALL=1] [ARGS="-k 'mutants and 03'"] [SEED=n]
 	@$(SETUP) --for-check --with-packages pytest -n auto $(if $(ALL),-m "") $(ARGS)

@@ -73,9 +73,9 @@ class InPlace:
         return report, log
 
 
-def entries(kind: str, stage: Stage) -> dict[str, str]:
+def entries(kind: str, stage: Stage, suffix: str = "diff") -> dict[str, str]:
     """The texts of the entries in the stage's file, by their names."""
-    file = ROOT / "tests" / kind / f"{stage.name}.diff"
+    file = ROOT / "tests" / kind / f"{stage.name}.{suffix}"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     found = re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     names = [name for name, _ in found]
@@ -89,13 +89,17 @@ def parse(text: str, known: Sequence[str]) -> tuple[dict[str, str], tuple[Edit, 
     head, *parts = re.split(r"^@@", text, flags=re.MULTILINE)
     if not parts:
         raise LabError("there is no edit, which begins with @@, under its lines")
+    return fields_of(head, known), tuple(map(_edit, parts))
+
+
+def fields_of(text: str, known: Sequence[str]) -> dict[str, str]:
     fields: dict[str, str] = {}
-    for line in head.strip().splitlines():
+    for line in text.strip().splitlines():
         key, colon, value = line.partition(":")
         if not colon or key not in known or key in fields or not value.strip():
             raise LabError(f"cannot read the line '{line}'; known are, once each: {', '.join(known)}")
         fields[key] = value.strip()
-    return fields, tuple(map(_edit, parts))
+    return fields
 
 
 def require(fields: dict[str, str], keys: Iterable[str]) -> None:

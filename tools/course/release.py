@@ -44,6 +44,7 @@ from tools.student import course
 from tools.student.course import Course
 
 SHOWN = 10
+CASES = ("sh", "tools/setup/python3.sh", "-m", "tools.setup.setup", "tools.course.cases")
 BRANCH = "release"
 STUDENTS = "students/"  # what is in it is at the top of the students' tree
 
@@ -116,6 +117,14 @@ def least_activity(files: Iterable[str]) -> dict[str, tuple[bytes, int]]:
     minimum_activity.found_out(functools.partial(minimum_activity.require, stages))
     known = {minimum_activity.packed(stage).relative_to(ROOT): minimum_activity.known(stage) for stage in stages}
     return {str(name): (file.read_bytes(), 0o644) for name, file in known.items()}
+
+
+def add_cases(tree: Path) -> None:
+    """Packs the page of `make cases`, for the stages that the tree has. Recording it needs what is built."""
+    if not any((tree / "tests" / stage.name).is_dir() for stage in all_stages()):
+        return
+    if subprocess.run([*CASES, f"--into={tree}"], cwd=ROOT, check=False).returncode:
+        raise LabError("The failures of make cases could not be recorded, so nothing was handed out; see above.")
 
 
 def write_archive(tree: Path, release: Release, archive: Path) -> None:
@@ -198,6 +207,7 @@ def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix="new-") as fresh:
         made = write_tree(Path(fresh) / "tree", root=root)
+        add_cases(Path(fresh) / "tree")
         tree = folder / made.name
         shutil.rmtree(tree, ignore_errors=True)
         (Path(fresh) / "tree").rename(tree)

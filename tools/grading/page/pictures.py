@@ -91,7 +91,7 @@ class _Chart:
         shown = _fitting(name, width)
         label = _text("name", x + 3, y + height - 3.5, shown) if shown else ""
         rect = f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" rx="2"/>'
-        return f"<g>{_title(_about(span))}{rect}{label}</g>"
+        return f"<g>{_title(about(span))}{rect}{label}</g>"
 
     def _launch(self, span: Record, y: float) -> str:
         """From the launch of an operation to its beginning."""
@@ -192,8 +192,8 @@ def _fitting(name: str, width: float) -> str:
     return next((end for end in [name, *ends] if len(end) <= room), "")
 
 
-def _about(span: Record) -> str:
-    """What is said on hover."""
+def about(span: Record) -> str:
+    """What is said on hover, in lines."""
     said = [str(span["name"])]
     if "launched" in span:
         said.append(f"launched at {_time(span['launched'])}")

@@ -108,7 +108,7 @@ def render(template: Path, **content: object) -> str:
         sys.path.extend(map(str, VENV.glob("lib/python3*/site-packages")))
         import jinja2
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template.parent),
+        loader=jinja2.FileSystemLoader([template.parent, TEMPLATE.parent]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
