@@ -56,8 +56,8 @@ struct SyncBatchNormOptions {
 ///
 /// Backward. The input's gradient is that of the sum of all ranks' losses. The gradients of weight
 /// and bias are this rank's local sums, as in PyTorch: DDP averages them later. Between forward and
-/// backward only the input, or one tensor of its size, and O(C) numbers are kept, and the group. What
-/// happens to the running statistics in between does not matter.
+/// backward only the input, or one tensor of its size, and O(C) numbers are kept, and the group: the
+/// graph keeps it alive. What happens to the running statistics in between does not matter.
 ///
 /// Evaluation (training = false) communicates nothing and changes nothing. It uses the running
 /// statistics or, without any, those of this rank's own batch, as torch.nn.SyncBatchNorm does.
