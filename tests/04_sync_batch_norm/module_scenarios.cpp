@@ -261,6 +261,21 @@ void use_modules(Uses& uses) {
            converted);
 }
 
+// One normalizes over both ranks, one over its own alone.
+Scenario modules_of_two_groups(const std::string& test) {
+  Scenario scenario = scenario_of("modules of two groups", 2, test, [](Uses& uses) {
+    const auto own = static_cast<GroupIndex>(1 + uses.client().rank());
+    const NormModule of_both = uses.module({.num_features = 4});
+    const NormModule of_one = uses.module({.num_features = 4}, at::kFloat, own);
+    for (const GroupIndex group : {0, 1, 2, 0}) {
+      uses.run({.shape = {5, 4}, .group = group}, group == 0 ? of_both : of_one);
+    }
+  });
+  scenario.world.subgroups = {{0}, {1}};
+  scenario.edge_cases.insert(kGroups);
+  return scenario;
+}
+
 }  // namespace
 
 std::vector<Scenario> evaluation() {
@@ -285,7 +300,8 @@ std::vector<Scenario> evaluation() {
 std::vector<Scenario> modules() {
   const char* const test = "module_keeps_the_state_of_batch_norm";
   return joined({with_ranks({2, 1}, "modules", test, use_modules),
-                 with_ranks({2}, "modules without some tensors", test, bare_modules)});
+                 with_ranks({2}, "modules without some tensors", test, bare_modules),
+                 {modules_of_two_groups(test)}});
 }
 
 }  // namespace ddp::testing

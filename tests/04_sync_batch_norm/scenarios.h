@@ -144,7 +144,8 @@ class Uses {
   void drop_groups() { groups_.clear(); }
   ProcessGroupPtr group(GroupIndex index = 0);
   /// A module of the group, in the tests' device and `dtype`.
-  NormModule module(const BatchNormOptions& options, at::ScalarType dtype = at::kFloat);
+  NormModule module(const BatchNormOptions& options, at::ScalarType dtype = at::kFloat,
+                    GroupIndex group = 0);
 
  private:
   Client& client_;

@@ -339,11 +339,11 @@ ProcessGroupPtr Uses::group(GroupIndex index) {
   return group;
 }
 
-NormModule Uses::module(const BatchNormOptions& options, at::ScalarType dtype) {
+NormModule Uses::module(const BatchNormOptions& options, at::ScalarType dtype, GroupIndex group) {
   client_.go_to({.phase = Phase::kConstruction});
   // Its own handle, which nobody else keeps alive.
   const KeptSurroundings kept(client_, "construction");
-  NormModule made = make_sync_batch_norm(options, make_group(client_.shared_from_this()));
+  NormModule made = make_sync_batch_norm(options, make_group(client_.shared_from_this(), group));
   client_.go_to({.phase = Phase::kSetup});
   made->to(settings().device, dtype);
   return made;

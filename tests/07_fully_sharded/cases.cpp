@@ -110,6 +110,10 @@ std::vector<Case> make_cases() {
   add({{.name = "the kept unit is evaluated, too",
         .steps = steps_of(3, {evaluation, kAll}),
         .options = kKept}});
+  add({{.name = "another model, which is inside NoSync, and destroyed before the last step",
+        .charged_to = "each_use_is_gathered_and_each_gradient_reduced_once",
+        .edge_cases = {kSeveral},
+        .another = true}});
   Case kept{.name = "gradients are not cleared"};
   kept.steps[0].clears = kept.steps[1].clears = false;
   Case alone = kept;
@@ -214,11 +218,11 @@ bool gathers_in_vain(const Case& one) {
 }
 
 const std::vector<RankSaid>& ranks_in(const Evidence& evidence) {
-  const auto in_one_part = [](const Evidence& all) {
+  const auto by_model = [](const Evidence& all) {
     return parts_of(
-        all, [](const Seen&) { return 0; }, [](const Said&) { return true; });
+        all, [](const Seen& seen) { return seen.place.model; }, [](const Said&) { return true; });
   };
-  return sorted_once<Parts>(evidence, in_one_part).at(0);
+  return sorted_once<Parts>(evidence, by_model).at(0);
 }
 
 const Case& case_of(const Evidence& evidence) {

@@ -57,6 +57,9 @@ struct Case {
   double loss_scale = 1;
   GroupIndex group = 0;
   std::vector<std::vector<int>> subgroups = {};
+  /// Each step lies between forward and backward of another model, which is inside NoSync, and gone
+  /// before the last step.
+  bool another = false;
 };
 
 /// Of its group.

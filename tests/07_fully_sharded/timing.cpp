@@ -74,7 +74,7 @@ Finding wrong_time(const Evidence& evidence, const NetworkModel& network) {
 // Layers that take time, with several units gathered ahead. One rank need not launch.
 bool is_timed(const Case& one) {
   return !accumulates(one) && !clips(one) && is_determined(one) && !gathers_in_vain(one) &&
-         one.ranks > 1;
+         one.ranks > 1 && !one.another;
 }
 
 Finding steps_take_the_chain(const Evidence& evidence) {

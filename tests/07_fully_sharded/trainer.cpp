@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "cases.h"
 #include "ddp/flat_layout.h"
@@ -89,7 +90,9 @@ class Trainer {
   }
 
  private:
-  void go_to(Phase phase) { client_.go_to({.phase = phase, .step = step_}); }
+  void go_to(Phase phase, int model = 0) {
+    client_.go_to({.phase = phase, .step = step_, .model = model});
+  }
 
   void construct() {
     const std::vector<Unit> units = units_of(client_, case_, client_.rank(), &how_);
@@ -166,9 +169,40 @@ class Trainer {
     }
   }
 
+  // See Case::another. What it does is no part of what the case's model does.
+  void begin_another(bool is_last_step) {
+    if (step_ == 0) {
+      go_to(Phase::kConstruction, kAnother);
+      another_ = make_fully_sharded(units_of(client_, case_, client_.rank(), nullptr), group_,
+                                    case_.options);
+    }
+    if (is_last_step) {
+      go_to(Phase::kDestruction, kAnother);
+      another_.reset();
+      return;
+    }
+    others_scope_.emplace(*another_);
+    go_to(Phase::kForward, kAnother);
+    others_output_ = input_of(case_, client_.rank(), step_, 0);
+    for (std::size_t i = 0; i < case_.units.size(); ++i) {
+      others_output_ = another_->forward(i, others_output_);
+    }
+  }
+
+  void end_another() {
+    go_to(Phase::kBackward, kAnother);
+    loss_of(std::exchange(others_output_, at::Tensor())).backward();
+    others_scope_.reset();
+    go_to(Phase::kFinish, kAnother);
+    another_->finish();
+  }
+
   void step(int number) {
     step_ = number;
     const Step& step = case_.steps.at(number);
+    if (case_.another) {
+      begin_another(/*is_last_step=*/&step == &case_.steps.back());
+    }
     for (std::size_t i = 0; i < step.passes.size(); ++i) {
       run_pass(step.passes[i], i);
     }
@@ -176,6 +210,9 @@ class Trainer {
     {
       const KeptSurroundings kept(client_, "finish()");
       model_->finish();
+    }
+    if (another_) {
+      end_another();
     }
     go_to(Phase::kCall);
     const std::vector<at::Tensor>& shards = model_->shards();
@@ -220,6 +257,10 @@ class Trainer {
   int step_ = -1;
   How how_ = How::kTrain;
   std::unique_ptr<FullySharded> model_;
+  static constexpr int kAnother = 1;  // see Place::model
+  std::unique_ptr<FullySharded> another_;
+  std::optional<NoSync> others_scope_;
+  at::Tensor others_output_;
 };
 
 }  // namespace

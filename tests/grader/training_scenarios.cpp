@@ -406,6 +406,29 @@ void add_scopes(Scenarios& scenarios) {
                 });
 }
 
+// Each is inside NoSync while the other one trains, and the hooks of both are called by turns.
+void scopes_in_turns(Client& client, const Factory& make) {
+  Training first(client, {}, make);
+  Training second(client, {.model = 1}, make, first.group());
+  first.construct();
+  second.construct();
+  Training* inside = &first;
+  Training* outside = &second;
+  for (int step = 0; step < 3; ++step) {
+    inside->clear(Clear::kNone);
+    outside->clear(Clear::kNone);
+    {
+      const Training::Scope scope(*inside);
+      inside->backward(inside->loss({0}));
+      outside->backward();
+      inside->backward();
+      outside->finish();
+    }
+    inside->finish();
+    std::swap(inside, outside);
+  }
+}
+
 // With several synchronizers, groups and threads.
 void add_worlds(Scenarios& scenarios) {
   const ChargedTests& charged = scenarios.charged();
@@ -434,6 +457,8 @@ void add_worlds(Scenarios& scenarios) {
     }
   };
   scenarios.add("three models at once", {}, charged.lifetime, three_models, {kSeveral, kDtype});
+  scenarios.add("two models, one of them inside NoSync", {}, charged.accumulation,
+                [make](Client& client) { scopes_in_turns(client, make); }, {kSeveral});
   scenarios.add("another synchronizer has been there before", {}, charged.mean,
                 [make](Client& client) { construct_again(client, make); },
                 {kSeveral, kStridedState});
