@@ -84,7 +84,7 @@ def _payer(cases: EdgeCases, candidates: list[TestResult]) -> TestResult:
 
 
 def _forgive(result: TestResult, paid: dict[EdgeCases, TestResult]) -> None:
-    why = "; ".join(f"for {', '.join(sorted(cases))} see \"{payer.spec.title}\"" for cases, payer in paid.items())
+    why = "; ".join(f'for {", ".join(sorted(cases))} see "{payer.spec.title}"' for cases, payer in paid.items())
     if result.runs[0]:
         count = result.runs[1] - result.runs[0]
         result.status, result.failures = Status.PASSED, []
