@@ -95,6 +95,12 @@ OTHERS = {
     "tables that the loader has filled": (
         'if (mprotect(mapped("libtests_", "r--p"), 4096, 3)) perror("sealed"); abort();',
         "sealed: Operation not permitted"),
+    "tables that are read from their file anew": (
+        'if (madvise(mapped("libtests_", "r--p"), 4096, MADV_DONTNEED)) perror("kept"); abort();',
+        "kept: Operation not permitted"),
+    "holes in what the referee alone writes": (
+        'if (madvise(mapped("/dev/zero", "r--s"), 4096, MADV_REMOVE)) perror("kept"); abort();',
+        "kept: Operation not permitted"),
     "the solution's source": (
         'perror(fopen("$solution", "r") ? "opened" : "closed"); abort();', "closed: (Permission|No such)"),
     "the tests' files": (
