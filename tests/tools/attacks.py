@@ -123,6 +123,10 @@ OTHERS = {
     "a gigabyte of printing": (
         "static char much[1 << 20]; for (int i = 0; i < 1024; ++i) write(1, much, sizeof(much)); abort();",
         "bytes left out"),
+    "a flood of reports": (
+        "static char much[60000]; for (int i = 0; i < 60000; i += 5) much[i] = 'm';"
+        "for (;;) write(3, much, sizeof(much));",
+        "has printed more than"),
     "memory": (
         "while (mmap(0, 1 << 24, 3, MAP_PRIVATE | MAP_ANON, -1, 0) != MAP_FAILED) {} perror(0); abort();",
         "Cannot allocate memory"),
