@@ -95,6 +95,12 @@ OTHERS = {
     "tables that the loader has filled": (
         'if (mprotect(mapped("libtests_", "r--p"), 4096, 3)) perror("sealed"); abort();',
         "sealed: Operation not permitted"),
+    "tables that are read from their file anew": (
+        'if (madvise(mapped("libtests_", "r--p"), 4096, MADV_DONTNEED)) perror("kept"); abort();',
+        "kept: Operation not permitted"),
+    "holes in what the referee alone writes": (
+        'if (madvise(mapped("/dev/zero", "r--s"), 4096, MADV_REMOVE)) perror("kept"); abort();',
+        "kept: Operation not permitted"),
     "the solution's source": (
         'perror(fopen("$solution", "r") ? "opened" : "closed"); abort();', "closed: (Permission|No such)"),
     "the tests' files": (
@@ -117,6 +123,10 @@ OTHERS = {
     "a gigabyte of printing": (
         "static char much[1 << 20]; for (int i = 0; i < 1024; ++i) write(1, much, sizeof(much)); abort();",
         "bytes left out"),
+    "a flood of reports": (
+        "static char much[60000]; for (int i = 0; i < 60000; i += 5) much[i] = 'm';"
+        "for (;;) write(3, much, sizeof(much));",
+        "has printed more than"),
     "memory": (
         "while (mmap(0, 1 << 24, 3, MAP_PRIVATE | MAP_ANON, -1, 0) != MAP_FAILED) {} perror(0); abort();",
         "Cannot allocate memory"),

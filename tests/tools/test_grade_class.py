@@ -8,13 +8,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.tools.conftest import processes_in, wait_for
-from tools.course import class_table, marks
+from tools.course import class_table, grade_class, marks
 from tools.course.class_table import without_particulars
+from tools.course.submission import LARGEST_SOURCE
 from tools.grading.scoring.results import (
     NOT_HANDED_IN,
     Report,
@@ -25,7 +27,7 @@ from tools.grading.scoring.results import (
     gradescope,
     sums_of_tests,
 )
-from tools.grading.stages import Stage
+from tools.grading.stages import BadChoice, Stage
 from tools.setup.toolchain import ROOT, LabError
 from tools.student.course import Course
 
@@ -229,6 +231,25 @@ def test_a_mistake_among_the_marks_is_named_by_its_line(tmp_path: Path) -> None:
             table.read(["ann"])
     file.write_text(text.replace(",", ";").replace(";1 + 1;", ";1 + 1;0,5"))  # of some spreadsheets
     assert table.update({"ann": tmp_path})[0].points == 0.5 and ";1 + 1;0,5;" in file.read_text()
+
+
+def test_no_answer_takes_long_to_look_at(tmp_path: Path) -> None:
+    """One student's would otherwise hold up all marks for hours."""
+    file = tmp_path / "writeup/answers/01_sums.typ"
+    file.parent.mkdir(parents=True)
+    for text in "\n" * LARGEST_SOURCE, '#answer("1.1")[' + " " * LARGEST_SOURCE + "x":
+        file.write_text(text)
+        began = time.process_time()
+        marks.Table(tmp_path / marks.FILE, {"Q1.1": marks.Question("01_sums", (1,))}).update({"ann": tmp_path})
+        assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("names", [("x\u200b", "x\u200c"), ("=x", "'=x")])
+def test_two_students_whose_names_are_shown_alike_are_told_apart(names: tuple[str, str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+    with pytest.raises(BadChoice, match="are both .*'s: keep"):
+        grade_class.students_in(tmp_path, tmp_path / "out")
 
 
 def test_a_regrade_says_whose_points_changed_and_by_which_tests(course: Class) -> None:

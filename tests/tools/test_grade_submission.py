@@ -77,6 +77,14 @@ def test_files_of_ones_own_are_taken_beside_it(place: Path) -> None:
     assert found.beside[FIFTH].keys() == {"more.cpp", "more.h"}
 
 
+@pytest.mark.parametrize("name", ["n" * 300 + ".h", "new\nline.h", "\x1b]0;title\x07.cpp"])
+def test_names_that_no_file_should_have_are_passed_over(name: str, place: Path) -> None:
+    with zipfile.ZipFile(place / "a.zip", "w") as archive:
+        archive.writestr(f"{FIRST}/naive_ddp.cpp", "int one;")
+        archive.writestr(f"{FIRST}/{name}", "int two;")
+    assert collect(place).beside[FIRST] == {}
+
+
 def test_archives_are_looked_into(place: Path) -> None:
     second = packed({f"assignments/{FIFTH}/ring_all_reduce.cpp": b"as make submit packs it"})
     put(place, {"handin.zip": zipped((f"handin/{PLACE}", b"from a zip")), "second.zip": second})
@@ -209,3 +217,17 @@ def test_visibility() -> None:
     assert [test["visibility"] for test in shown(a_report())["tests"]] == ["visible", "after_published", "visible"]
     found = shown(a_report(), visibility={"tests": "after_due_date", "hidden": "hidden", "stdout": "visible"})
     assert [test["visibility"] for test in found["tests"]] == ["after_due_date", "hidden", "after_due_date"]
+
+
+def test_no_other_test_names_a_hidden_one() -> None:
+    report = a_report()
+    seen, secret, _ = report.results
+    secret.scenarios, seen.scenarios = ["five ranks", "two ranks"], ["two ranks"]
+    seen.failures = ['"five ranks" (5 ranks) hung: see a_secret_claim', 'in "two ranks": wrong']
+    seen.notes = ["so far judged without 1 run: for a weight that is listed twice see a secret claim"]
+    visible, withheld, _ = shown(report)["tests"]
+    assert 'a hidden test (5 ranks) hung: see a hidden test\n\nin "two ranks": wrong' in visible["output"]
+    assert "secret" not in json.dumps(visible) and "five" not in json.dumps(visible)
+    assert withheld["extra_data"]["test"] == "a_secret_claim"
+    (page, *_) = Shown(parse("{}"), Taken(), secret=False).page(report)
+    assert "secret" not in str([(result.failures, result.notes) for result in page.results])

@@ -30,7 +30,7 @@ from itertools import islice
 from pathlib import Path
 
 from tools.course import autograder, class_table, hidden, marks
-from tools.course.class_table import printable_name, row_of
+from tools.course.class_table import as_text, printable_name, row_of
 from tools.course.submission import ARCHIVE, MOST_ENTRIES
 from tools.grading.grade import end_by_exception_on_signals
 from tools.grading.running.processes import BoundedText, GuardedProcess
@@ -122,7 +122,7 @@ def students_in(folder: Path, out: Path) -> list[Student]:
         raise BadChoice("Say where the submissions are: make class FROM=<folder>")
     if not folder.is_dir():
         raise BadChoice(f"{folder} is not a folder of submissions")
-    found: dict[str, Path] = {}
+    found: dict[str, tuple[str, Path]] = {}
     for path in sorted(folder.iterdir()):
         suffix = ARCHIVE if path.name.lower().endswith(ARCHIVE) else ""
         if path.name.startswith(".") or path.is_symlink():
@@ -131,13 +131,14 @@ def students_in(folder: Path, out: Path) -> list[Student]:
             print(f"{printable_name(path.name)} is left out: it is neither a folder nor a .zip")
             continue
         name = path.name[: len(path.name) - len(suffix)]
-        if name in found:
-            both = f"{found[name].name} and {path.name} are both {name}'s: keep the one that counts"
+        shown = as_text(printable_name(name))  # as the tables have it, by which marks are found
+        if shown in found:
+            both = f"{found[shown][1].name} and {path.name} are both {shown}'s: keep the one that counts, or rename one"
             raise BadChoice(printable_name(both))
-        found[name] = path
+        found[shown] = name, path
     if not found:
         raise BadChoice(f"{folder} has no submissions: a folder or a .zip for each student")
-    return [Student(name, path, out / "students" / name) for name, path in found.items()]
+    return [Student(name, path, out / "students" / name) for name, path in found.values()]
 
 
 def common_seed(out: Path) -> int:

@@ -260,7 +260,7 @@ class Shown:
         """What its page is written of: no hidden tests, and no seed that is kept secret."""
         stages = [
             replace(stage, results=[result for result in stage.results if not is_hidden(result.spec)])
-            for stage in report.stages
+            for stage in without_hidden_names(report).stages
         ]
         return replace(report, stages=stages), {}, self.without_seed
 
@@ -270,7 +270,30 @@ class Shown:
         return text if left_out <= 0 else f"{text[:LONGEST_OUTPUT]}\n[... {left_out} characters left out ...]"
 
 
+def without_hidden_names(report: Report) -> Report:
+    """Other tests may name hidden ones, and what these alone look at: a run that hung, a mistake charged there."""
+    names: dict[bool, set[str]] = {True: set(), False: set()}
+    for result in report.results:
+        spec, looked_at = result.spec, (f'"{name}"' for name in result.scenarios)
+        names[is_hidden(spec)] |= {spec.name, spec.title, *looked_at}
+    words = sorted(names[True] - names[False], key=len, reverse=True)
+
+    def clean(texts: list[str]) -> list[str]:
+        return [re.sub("|".join(map(re.escape, words)), "a hidden test", text) if words else text for text in texts]
+
+    stages = [
+        replace(stage, results=[
+            result if is_hidden(result.spec)
+            else replace(result, failures=clean(result.failures), notes=clean(result.notes))
+            for result in stage.results
+        ])
+        for stage in report.stages
+    ]  # fmt: skip
+    return replace(report, stages=stages)
+
+
 def shown_results(report: Report, shown: Shown) -> dict[str, object]:
+    report = without_hidden_names(report)
     found = gradescope(report)
     visibility = shown.course.visibility
     found["stdout_visibility"] = visibility.get("stdout", "hidden")

@@ -26,6 +26,7 @@ MOST_BESIDE = 16
 LARGEST_ARCHIVE = 64 << 20
 MOST_ENTRIES = 5_000
 DEEPEST = 12
+LONGEST_NAME = 255  # bytes, of a file; an archive may have any
 MOST_NOTES = 20
 SHOWN = 5
 ARCHIVE = ".zip"
@@ -119,7 +120,8 @@ def _labs_headers() -> frozenset[str]:
 
 def is_taken(name: str) -> bool:
     """One that is looked for, or that may be one's own."""
-    return name in wanted_files() or (name.endswith((".h", ".cpp")) and name not in _labs_headers())
+    own = name.endswith((".h", ".cpp")) and name.isprintable() and len(name.encode()) <= LONGEST_NAME
+    return name in wanted_files() or (own and name not in _labs_headers())
 
 
 def _belongs(found: Found, folder: PurePosixPath, stage: Stage) -> bool:

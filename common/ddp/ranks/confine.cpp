@@ -127,8 +127,8 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #endif
 
 constexpr int kAllowed[] = {
-    // Memory. What makes it executable is below.
-    SYS_brk, SYS_madvise, SYS_membarrier, SYS_mincore, SYS_msync, SYS_munmap,
+    // Memory. What makes it executable, and advice on it, is below.
+    SYS_brk, SYS_membarrier, SYS_mincore, SYS_msync, SYS_munmap,
     // What is open. Opening is below.
     SYS_close, SYS_close_range, SYS_dup, SYS_dup3, SYS_epoll_create1, SYS_epoll_ctl,
     SYS_epoll_pwait, SYS_eventfd2, SYS_faccessat, SYS_faccessat2, SYS_fadvise64, SYS_fstat,
@@ -259,6 +259,11 @@ Code whole_filter() {
   all = append(all, about(SYS_mmap, if_loaded()));
   all = append(all, about(SYS_mprotect, if_some_bits(2, PROT_EXEC, kForbid, kAllow)));
   all = append(all, about(SYS_seccomp, if_no_new_code()));
+  // No advice that discards: it empties also what is sealed, and shared memory that can only be read.
+  all = append(all, about(SYS_madvise, if_one_of(2,
+                                                 {MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL,
+                                                  MADV_WILLNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE},
+                                                 kFail)));
   // Threads, but no processes.
   all = append(all, about(SYS_clone, if_some_bits(0, CLONE_THREAD, kAllow, kForbid)));
   // Signals and limits of its own: abort() is one.

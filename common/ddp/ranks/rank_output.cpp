@@ -130,6 +130,8 @@ std::string BoundedText::str() const {
 }
 
 void FrameReader::append(std::string_view bytes) {
+  bytes_.erase(0,
+               std::exchange(taken_, 0));  // not with each frame: a rank may send thousands at once
   if (!broken_) {
     bytes_.append(bytes);
   }
@@ -137,22 +139,22 @@ void FrameReader::append(std::string_view bytes) {
 
 std::optional<Frame> FrameReader::next() {
   constexpr std::size_t kHeader = 1 + sizeof(std::uint32_t);
-  if (bytes_.size() < kHeader) {
+  const std::string_view rest = std::string_view(bytes_).substr(taken_);
+  if (rest.size() < kHeader) {
     return std::nullopt;
   }
   std::uint32_t length = 0;
-  std::memcpy(&length, bytes_.data() + 1, sizeof(length));
-  if (length > kLongestFrame || std::strchr("mftnps", bytes_[0]) == nullptr) {
+  std::memcpy(&length, rest.data() + 1, sizeof(length));
+  if (length > kLongestFrame || std::strchr("mftnps", rest[0]) == nullptr) {
     broken_ = true;
-    bytes_.clear();
+    taken_ = bytes_.size();
     return std::nullopt;
   }
-  if (bytes_.size() < kHeader + length) {
+  if (rest.size() < kHeader + length) {
     return std::nullopt;
   }
-  Frame frame{static_cast<FrameKind>(bytes_[0]), bytes_.substr(kHeader, length)};
-  bytes_.erase(0, kHeader + length);
-  return frame;
+  taken_ += kHeader + length;
+  return Frame{static_cast<FrameKind>(rest[0]), std::string(rest.substr(kHeader, length))};
 }
 
 void drain(FileDescriptor& fd, const std::function<void(std::string_view)>& take) {
@@ -276,6 +278,7 @@ void take_output(Child& child) {
   });
   drain(child.report, [&](std::string_view bytes) {
     child.frames.append(bytes);
+    child.printed += bytes.size();
     take_frames(child);
   });
 }

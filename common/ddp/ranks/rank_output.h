@@ -42,6 +42,7 @@ class FrameReader {
 
  private:
   std::string bytes_;
+  std::size_t taken_ = 0;  // of them
   bool broken_ = false;
 };
 
@@ -79,7 +80,7 @@ struct Child {
   std::string token;
   bool withhold = false;  // see ForkOptions
   BoundedText text;
-  std::uint64_t printed = 0;  // bytes
+  std::uint64_t printed = 0;  // bytes, with those of its report
   FrameReader frames;
   std::vector<StackFrame> stack;
   RankReport result;
