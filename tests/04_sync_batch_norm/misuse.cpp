@@ -30,7 +30,7 @@ void refuse(Uses& uses, const std::string& what, bool training, const Change& sp
         *uses.add({.shape = {samples, kChannels, 2}, .mode = {.training = training, .eps = eps}});
     spoil(use);
     use.replace_tensors(use.tensors);  // by these
-    use.attempt(what + (samples > 0 ? "" : ", without samples,") +
+    use.attempt(what + (samples > 0 ? "" : ", without samples") +
                 (training ? "" : " in evaluation"));
   }
 }

@@ -342,7 +342,7 @@ void refuse_tensors(Client& client, const ProcessGroupPtr& group, const std::str
     for (const std::int64_t size : {8, 0}) {
       attempt(client,
               name + " of " + std::to_string(size) + " elements of " + dtype_name(dtype) +
-                  ", a dtype that the header does not list,",
+                  ", a dtype that the header does not list",
               [&] { call(at::zeros({size}, options.dtype(dtype)), group); });
     }
   }
@@ -365,7 +365,7 @@ void refuse_ops(Client& client, const std::string& name,
     for (const at::Tensor& tensor : {eight, eight.narrow(0, 0, 0)}) {
       attempt(client,
               name + ": the average of " + std::to_string(tensor.numel()) + " elements of " +
-                  dtype_name(dtype) + ", of which integers have none,",
+                  dtype_name(dtype) + ", of which integers have none",
               [&] { call(tensor, ReduceOp::kAverage); });
     }
   }
