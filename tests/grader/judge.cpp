@@ -261,8 +261,8 @@ std::string describe_others(const Judgement& found, const Verdict& shown) {
             (more == 1 ? "" : " and " + std::to_string(more - 1) + " more") +
             (alike == more ? ", by the same exception at the same line" : "");
   }
-  const bool mostly = 2 * more + 2 > static_cast<std::size_t>(found.judged);
-  for (const std::string& edge_case : mostly ? EdgeCases() : shown.edge_cases) {
+  const bool nearly_all = 10 * found.broken.size() > 9 * static_cast<std::size_t>(found.judged);
+  for (const std::string& edge_case : nearly_all ? EdgeCases() : shown.edge_cases) {
     text += (edge_case == *shown.edge_cases.begin() ? "\nedge case: " : ", ") + edge_case;
   }
   return text;
