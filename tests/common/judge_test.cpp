@@ -92,7 +92,8 @@ TEST_F(Judge, WhatTakesFuturesAlsoRunsWithLateCallbacks) {
                          ? "rank 1: wrong"
                          : "";
             }),
-      "in \"a callback\" (2 ranks), late callbacks: rank 1: wrong\nHere the callbacks of a future");
+      "in \"a callback\" (2 ranks), late callbacks: rank 1: wrong\nIn this run a future's "
+      "callbacks");
 }
 
 // The messages of a claim that holds on two ranks alone.
