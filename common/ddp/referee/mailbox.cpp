@@ -194,7 +194,8 @@ Answer Mailbox::await_or_standstill(std::int64_t operation) const {
   const std::uint32_t before = standstills();
   ddp::await(rank_->answers_bell,
              [&] { return answer(operation) != Answer::kNone || standstills() != before; });
-  return answer(operation);
+  // What another rank has sent since it was told, too, depends on who wakes up first.
+  return standstills() != before ? Answer::kNone : answer(operation);
 }
 
 std::uint32_t Mailbox::standstills() const { return referee_->standstills.load(); }
