@@ -107,7 +107,9 @@ void expect_plain_ranks_pass(const ForkOptions& options, const RankFunction& fun
 }
 
 void in_child(const std::function<void()>& function) {
-  expect_plain_ranks_pass(fork_options(), [&](RankContext&) { function(); });
+  ForkOptions options = fork_options();
+  options.deadline = std::chrono::minutes(1);  // a machine may be busy, and nothing here is to hang
+  expect_plain_ranks_pass(options, [&](RankContext&) { function(); });
 }
 
 }  // namespace ddp::testing
