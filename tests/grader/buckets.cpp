@@ -84,7 +84,7 @@ Finding out_of_turn(const Turn& turn, const Seen& launch, const std::string& wha
              ? ""
              : Finding(what + began + " too late: " + bucket +
                        " was full and next in line once the gradient of " + layer(turn.due->index) +
-                       " was ready, but " + late + " before it " + began)
+                       " was ready, but " + began + " only after " + late)
                    .at(&launch, "launched too late");
 }
 

@@ -123,12 +123,12 @@ std::string late_for(const Turn& turn, const Seen& launch) {
     return "";
   }
   if (launch.place.phase == Phase::kFinish) {
-    return "backward had ended";
+    return "the end of backward";
   }
   if (turn.next == nullptr || launch.order < turn.next->order) {
     return "";
   }
-  return turn.next->kind == EventKind::kReady ? "that of " + layer(turn.next->index) + " was ready"
+  return turn.next->kind == EventKind::kReady ? "that of " + layer(turn.next->index)
                                               : "backward had gone on";
 }
 

@@ -98,7 +98,7 @@ struct Turn {
 std::vector<Turn> turns_of(const TrainingStep& step,
                            const std::vector<std::vector<std::int64_t>>& layers_of_buckets);
 
-/// How a launch that comes after its turn is late: "backward had ended"; empty if it is not.
+/// After what a launch came that is later than its turn: "the end of backward"; empty if it is not.
 std::string late_for(const Turn& turn, const Seen& launch);
 
 /// The first event of a kind that is about an operation of a rank; null if there is none.
