@@ -55,8 +55,9 @@ class _Chart:
         top = self._height
         drawn = [self._scope(scope, top) for scope in lane.get("scopes", ())]
         drawn += [self._box("part", part, top, ROW - 4) for part in lane["parts"]]
-        if lane["parts"] and not _fitting(str(lane["parts"][-1]["name"]), self._width(lane["parts"][-1])):
-            drawn.append(_text("name", self._x(lane["parts"][-1]["end"]) + 3, top + 10, str(lane["parts"][-1]["name"])))
+        for last in lane["parts"][-1:]:  # such as a finish() without a length: its name fits behind it
+            if not _fitting(str(last["name"]), self._width(last)):
+                drawn.append(_text("name", self._x(last["end"]) + 3, top + 10, str(last["name"])))
         drawn += [self._box("compute", span, top + ROW - 3, ROW - 4) for span in lane["computing"]]
         bottom = top + 2 * ROW
         ends: list[float] = []
@@ -82,8 +83,9 @@ class _Chart:
 
     def _scope(self, scope: Record, top: float) -> str:
         """A NoSync scope, as a band behind its rank's lane."""
-        band = f'<rect class="scope" x="{self._x(scope["begin"]):.1f}" y="{top - 4:.1f}" width="{{}}" height="{{}}"/>'
-        return f"<g>{_title('a NoSync scope')}{band.format(f'{max(2.0, self._width(scope)):.1f}', 2 * ROW + 4)}</g>"
+        x, width = self._x(scope["begin"]), max(2.0, self._width(scope))
+        band = f'<rect class="scope" x="{x:.1f}" y="{top - 4:.1f}" width="{width:.1f}" height="{2 * ROW + 4}"/>'
+        return f"<g>{_title('a NoSync scope')}{band}</g>"
 
     def _box(self, kind: str, span: Record, y: float, height: float) -> str:
         x, width = self._x(span["begin"]), max(1.5, self._width(span))
