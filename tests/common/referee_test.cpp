@@ -8,7 +8,12 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "common/checks.h"
@@ -469,6 +474,47 @@ TEST(Referee, LaterRanksAreNotGivenTheEvidence) {
     TORCH_CHECK(std::ranges::none_of(places, is_mapped), "a rank has the evidence");
   });
   EXPECT_TRUE(reports.ok()) << reports.describe();
+}
+
+// By what this process could tell another something, or be told, if that had it, too: shared memory, pipes, bells.
+std::set<std::string> channels() {
+  std::set<std::string> found;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t rights = line.find(' ') + 1;
+    const bool only_a_file = line.at(rights + 1) != 'w' && line.find("/dev/zero") == line.npos;
+    if (line.at(rights + 3) == 's' && !only_a_file) {
+      found.insert(line.substr(0, rights - 1));
+    }
+  }
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(file, gone).string();
+    if (target.starts_with("pipe:")) {
+      found.insert(target);
+    } else if (target.starts_with("anon_inode:")) {
+      std::ifstream info("/proc/self/fdinfo/" + file.path().filename().string());
+      const std::string text{std::istreambuf_iterator<char>(info), {}};
+      found.insert(text.substr(text.find("eventfd-id:")));
+    }
+  }
+  return found;
+}
+
+TEST(Referee, RanksHaveNoWayToEachOtherButOperations) {
+  const Evidence evidence = run_refereed({}, {}, [](Client&, RankContext& context) {
+    for (const std::string& channel : channels()) {
+      context.send_to_parent(channel);
+    }
+  });
+  ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+  std::set<std::string> all;
+  for (const RankReport& report : evidence.reports.ranks) {
+    EXPECT_GE(report.messages.size(), 5);  // two parts of a mailbox, bell, output, report
+    for (const std::string& channel : report.messages) {
+      EXPECT_TRUE(all.insert(channel).second) << channel << " is other ranks', too";
+    }
+  }
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ from tools.grading.running.test_lists import tests_of
 from tools.grading.stages import Stage
 
 DRAWN = 1
-KNOWN = {stage: [mutant for mutant in mutants.load(stage) if mutant.killed_by] for stage in STAGES}
+KNOWN = {stage: mutants.seen_by_tests(stage) for stage in STAGES}
 EACH = [param for known in KNOWN.values() for param in params(known, drawn(known, DRAWN))]
 
 

@@ -93,6 +93,11 @@ def load(stage: Stage) -> list[Mutant]:
     return mutants
 
 
+def seen_by_tests(stage: Stage) -> list[Mutant]:
+    """All but those that only sanitizers see."""
+    return [mutant for mutant in load(stage) if mutant.killed_by]
+
+
 def faults(mutant: Mutant, report: StageReport, whole: bool = True) -> list[str]:
     """How a mutant's grading differs from what was expected; empty if it does not. Not `whole`: some tests were left
     out, and nothing is said of points."""

@@ -58,8 +58,7 @@ def _try_stage(context: Context, stage: Stage, options: argparse.Namespace) -> i
         raise LabError(failure)
     context.provide_activity(stage)
     tests = stages.match_tests(options.test, [spec.name for spec in context.tests_of(stage)])
-    seen_by_tests = [mutant for mutant in mutants.load(stage) if mutant.killed_by]  # others only sanitizers see
-    known: list[InPlace] = [*seen_by_tests, *variants_of(stage)]
+    known: list[InPlace] = [*mutants.seen_by_tests(stage), *variants_of(stage)]
     chosen = [each for each in known if fnmatch.fnmatchcase(each.name, options.name)]
     if not tests or not chosen:
         raise BadChoice(f"{stage.name} has no such {'test' if not tests else 'mutant or variant'}")

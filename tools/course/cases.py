@@ -181,7 +181,7 @@ def exam(chosen: Iterable[Stage], count: int, seed: int) -> dict[Stage, list[Sho
     draw, cases, decks = random.Random(seed), {stage: [] for stage in chosen}, []
     for stage in cases:
         known = {case.mutant.name for case in listed(stage)}
-        others = [each for each in mutants.load(stage) if each.killed_by and each.name not in known]
+        others = [each for each in mutants.seen_by_tests(stage) if each.name not in known]
         decks.append(draw.sample(others, len(others)))
     waiting = [mutant for turn in itertools.zip_longest(*decks) for mutant in turn if mutant]
     while waiting and (missing := count - sum(map(len, cases.values()))):
@@ -194,7 +194,7 @@ def exam(chosen: Iterable[Stage], count: int, seed: int) -> dict[Stage, list[Sho
 def _made_up(mutant: Mutant, record: Record, draw: random.Random) -> list[Case]:
     """None where the picture does not show what happened, or too little else passes."""
     passed, tests = record["passed"], {*mutant.killed_by}
-    others = [each.name for each in mutants.load(mutant.stage) if each.killed_by and tests.isdisjoint(each.killed_by)]
+    others = [each.name for each in mutants.seen_by_tests(mutant.stage) if tests.isdisjoint(each.killed_by)]
     kinds = {mark["kind"] for chart in record["picture"]["charts"] for mark in chart.get("marks", ())}
     if not kinds or "exception" in kinds or mutant.killed_by[0] in passed or min(len(passed), len(others)) < WRONG:
         return []

@@ -27,7 +27,7 @@ SHOWN = 30  # diagnoses
 LONGEST_LINE = 500  # characters of what a failure says, which a student may have written
 # What differs between two students with the same misconception: which run, rank, step, tensor, number.
 _PLACE = re.compile(r"^in \"[^\"]*\" \([^)]*\)( and those like it)?: |^world size \d+(, rank [\d, ]+)?: ")
-_FILE = re.compile(r"\S*[\w-]+\.(cpp|h)(:\d+)*")
+_FILE = re.compile(r"(?<!\S)\S*[\w-]\.(cpp|h)(:\d+)*")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
 _NUMBERS = re.compile(r"(?<![\w.])[-+]?(\d+(\.\d+)?(e[-+]?\d+)?|inf|nan)(?![\w.]*\d)(\s*,\s*\.\.\.)?", re.IGNORECASE)
 _LIST = re.compile(r"#(\s*[,x]\s*#)+|\[[#\s,]*\]")

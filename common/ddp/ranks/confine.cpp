@@ -128,7 +128,7 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 
 constexpr int kAllowed[] = {
     // Memory. What makes it executable, and advice on it, is below.
-    SYS_brk, SYS_membarrier, SYS_mincore, SYS_msync, SYS_munmap,
+    SYS_brk, SYS_membarrier, SYS_msync, SYS_munmap,
     // What is open. Opening is below.
     SYS_close, SYS_close_range, SYS_dup, SYS_dup3, SYS_epoll_create1, SYS_epoll_ctl,
     SYS_epoll_pwait, SYS_eventfd2, SYS_faccessat, SYS_faccessat2, SYS_fadvise64, SYS_fstat,
@@ -149,7 +149,7 @@ constexpr int kAllowed[] = {
 // one page of code where another was; realloc() copies where it fails.
 constexpr int kAbsent[] = {SYS_clone3, SYS_ioctl, SYS_mremap, SYS_openat2,
                            // Where memory is, and what runs where.
-                           SYS_get_mempolicy, SYS_mbind, SYS_sched_setaffinity,
+                           SYS_get_mempolicy, SYS_mbind, SYS_mincore, SYS_sched_setaffinity,
                            SYS_sched_setscheduler, SYS_set_mempolicy, SYS_setpriority};
 
 constexpr const char* kProcess = "start a process";

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <tuple>
 
 #include "ddp/ranks/rank_output.h"
 
@@ -26,6 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr auto kLongestSleep = std::chrono::milliseconds(60'000);
 // How long the other ranks have to notice that one has failed, and to say where they are.
 constexpr auto kGrace = std::chrono::milliseconds(500);
 // What a rank may print, in bytes. A flood takes minutes, and nobody reads it.
@@ -118,6 +121,10 @@ class Supervisor {
   void start_rank(Child& child, int rank, std::string token, const RankFunction& function) {
     const FileDescriptor log_end = open_pipe(child.log, rank);
     const FileDescriptor report_end = open_pipe(child.report, rank);
+    if (companion_ != nullptr) {
+      child.bell = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      TORCH_CHECK(child.bell.get() >= 0, "no bell for rank ", rank, ": ", std::strerror(errno));
+    }
     child.result.rank = rank;
     child.withhold = options_.withhold;
     child.token = std::move(token);
@@ -127,31 +134,36 @@ class Supervisor {
     TORCH_CHECK(child.pid >= 0, "cannot start rank ", rank, ": ", std::strerror(errno));
     if (child.pid == 0) {
       run_rank({rank, parent, options_.show_output ? -1 : log_end.get(), report_end.get(),
-                store_.get(), child.token},
+                store_.get(), child.bell.get(), child.token},
                options_, function);
     }
     child.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
   }
 
   void wait_for_news() {
+    auto limit = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
     if (companion_ != nullptr) {
       std::vector<pid_t> processes;
       for (const Child& child : children_) {
         processes.push_back(child.pid);
       }
-      companion_->attend(processes);
+      limit = std::min(limit, companion_->attend(processes));
     }
     std::vector<pollfd> fds;
     for (const Child& child : children_) {
       if (child.running()) {
-        for (const int fd : {child.process.get(), child.log.get(), child.report.get()}) {
-          fds.push_back({fd, POLLIN, 0});
-        }
+        fds.push_back({child.process.get(), POLLIN, 0});
+        // Output can wait for a companion's visit.
+        fds.push_back({companion_ ? child.bell.get() : child.log.get(), POLLIN, 0});
+        fds.push_back({companion_ ? -1 : child.report.get(), POLLIN, 0});
       }
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-    const std::int64_t limit = companion_ ? 0 : std::max<std::int64_t>(left.count(), 0);
-    poll(fds.data(), fds.size(), static_cast<int>(limit));
+    const auto time = std::clamp(limit, std::chrono::milliseconds(0), kLongestSleep);
+    poll(fds.data(), fds.size(), static_cast<int>(time.count()));
+    for (const Child& child : children_) {
+      eventfd_t rings = 0;
+      std::ignore = eventfd_read(child.bell.get(), &rings);
+    }
   }
 
   void reap(Child& child) {

@@ -21,6 +21,8 @@ struct RankContext {
   int world_size = 1;
   /// Where the ranks find each other; every process group is made from it. Undefined beside a companion.
   c10::intrusive_ptr<c10d::Store> store;
+  /// Beside a companion: what is written to this descriptor, an eventfd that no other rank has, wakes it up.
+  int bell = -1;
   /// False under a launcher.
   bool forked = false;
   /// Sends a message to the parent, which stores it in RankReport::messages; does nothing if there
@@ -108,8 +110,8 @@ class Companion {
   virtual ~Companion() = default;
 
   /// Does what there is to do, for a few milliseconds. `processes` are those of the ranks; -1 for a
-  /// rank that has ended.
-  virtual void attend(const std::vector<pid_t>& processes) = 0;
+  /// rank that has ended. Returns how long it can sleep if no bell rings, see RankContext.
+  virtual std::chrono::milliseconds attend(const std::vector<pid_t>& processes) = 0;
 
   /// The rank's process has ended; `finished` if its function had returned.
   virtual void rank_ended(int rank, bool finished) = 0;

@@ -77,6 +77,7 @@ struct Child {
   FileDescriptor process;  // readable when the process has ended
   FileDescriptor log;
   FileDescriptor report;
+  FileDescriptor bell;  // by which it wakes a companion
   std::string token;
   bool withhold = false;  // see ForkOptions
   BoundedText text;

@@ -106,7 +106,7 @@ void install_handlers(int report_fd) {
   on_exit(leave_the_parents_alone, nullptr);
 }
 
-// Below are the standard ones, the report and the store.
+// Below are the standard ones, the report, and the store or the bell.
 constexpr int kFirstFree = 5;
 
 // Gives the rank a process group, its own log, no terminal, and none of the parent's other
@@ -125,9 +125,9 @@ RankProcess isolate(RankProcess process) {
 
   // First moved above those that they will get, so that none is overwritten before it is moved.
   const int report = fcntl(process.report_fd, F_DUPFD, kFirstFree);
-  const bool has_store = process.store_fd >= 0;
-  const int store = has_store ? fcntl(process.store_fd, F_DUPFD, kFirstFree) : -1;
-  if (report < 0 || (has_store && store < 0)) {
+  int& other_fd = process.store_fd >= 0 ? process.store_fd : process.bell_fd;
+  const int other = fcntl(other_fd, F_DUPFD, kFirstFree);
+  if (report < 0 || other < 0) {
     write_frame(process.report_fd, FrameKind::kThrew,
                 std::string("there is no descriptor left for it: ") + std::strerror(errno));
     _exit(1);
@@ -139,8 +139,8 @@ RankProcess isolate(RankProcess process) {
     dup2(process.log_fd, STDERR_FILENO);
   }
   process.report_fd = dup2(report, 3);
-  process.store_fd = has_store ? dup2(store, 4) : -1;
-  close_range(has_store ? kFirstFree : kFirstFree - 1, ~0U, 0);
+  other_fd = dup2(other, 4);
+  close_range(kFirstFree, ~0U, 0);
   return process;
 }
 
@@ -153,6 +153,7 @@ void run_function(const RankProcess& process, const ForkOptions& options,
   context.rank = process.rank;
   context.world_size = options.world_size;
   context.forked = true;
+  context.bell = process.bell_fd;
   if (process.store_fd >= 0) {
     context.store = c10::make_intrusive<c10d::FileStore>(
         "/proc/self/fd/" + std::to_string(process.store_fd), options.world_size);

@@ -35,6 +35,7 @@ struct RankProcess {
   int log_fd = -1;
   int report_fd = -1;
   int store_fd = -1;
+  int bell_fd = -1;  // instead of a store
   /// Known only to the parent and this rank's harness. So code under test that accidentally writes
   /// to the report descriptor, or exits, does not look like a function that returned.
   std::string token;

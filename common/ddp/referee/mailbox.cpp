@@ -1,6 +1,7 @@
 #include "ddp/referee/mailbox.h"
 
 #include <c10/util/Exception.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -132,6 +133,7 @@ struct Mailbox::RanksPart {
 struct Mailbox::RefereesPart {
   std::atomic<std::int64_t> taken;
   std::atomic<std::int64_t> touch;  // so many are taken, and the rank shall touch a buffer
+  std::atomic<bool> asleep;
   std::atomic<std::uint32_t> standstills;
   std::atomic<std::uint32_t> answers[kOperations];  // an Answer, and where its text begins
   std::size_t texts_end;
@@ -143,7 +145,9 @@ void Mailbox::post(const Event& event) {
   ddp::await(rank_->taken_bell, [&] { return index - referee_->taken.load() < kEvents; });
   rank_->events[index % kEvents] = record_of(event);
   rank_->posted.store(index + 1);
-  news_->ring();
+  if (referee_->asleep.load()) {
+    eventfd_write(bell_, 1);
+  }
 }
 
 bool Mailbox::all_taken() const { return referee_->taken.load() == rank_->posted.load(); }
@@ -216,6 +220,8 @@ std::optional<Event> Mailbox::peek() const {
   return event_of(record);
 }
 
+void Mailbox::set_asleep(bool asleep) { referee_->asleep.store(asleep); }
+
 void Mailbox::pop(bool touch) {
   const std::int64_t taken = referee_->taken.load() + 1;
   if (touch) {
@@ -261,12 +267,10 @@ constexpr std::size_t in_whole_pages(std::size_t bytes) {
 
 constexpr std::size_t kRefereesBytes = in_whole_pages(sizeof(Mailbox::RefereesPart));
 constexpr std::size_t kRanksBytes = in_whole_pages(sizeof(Mailbox::RanksPart));
-constexpr std::size_t kBytesOfARank = kRanksBytes + Mailbox::kArenaBytes;
+constexpr std::size_t kBytesOfARank = kRefereesBytes + kRanksBytes + Mailbox::kArenaBytes;
 
-// Layout: the news bell, the referee's parts, then each rank's with its arena. Zero bytes are a valid
-// start of each.
-Mailroom::Mailroom(int world_size)
-    : world_size_(world_size), bytes_(kWholePages + world_size * (kRefereesBytes + kBytesOfARank)) {
+// Layout: for each rank the referee's part, its own, and its arena. Zero bytes are a valid start of each.
+Mailroom::Mailroom(int world_size) : bytes_(world_size * kBytesOfARank) {
   void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TORCH_CHECK(address != MAP_FAILED, "no ", bytes_ >> 20, " MiB of address space for ", world_size,
@@ -276,23 +280,21 @@ Mailroom::Mailroom(int world_size)
 
 Mailroom::~Mailroom() { munmap(memory_, bytes_); }
 
-Bell& Mailroom::news() const { return *reinterpret_cast<Bell*>(memory_); }
-
-char* Mailroom::part_of(int rank) const {
-  return memory_ + kWholePages + world_size_ * kRefereesBytes + rank * kBytesOfARank;
-}
-
-Mailbox Mailroom::of(int rank) const {
-  auto* referees = memory_ + kWholePages + rank * kRefereesBytes;
-  return {reinterpret_cast<Mailbox::RanksPart*>(part_of(rank)),
-          reinterpret_cast<Mailbox::RefereesPart*>(referees), part_of(rank) + kRanksBytes, &news()};
+Mailbox Mailroom::of(int rank, int bell) const {
+  char* const referees = memory_ + rank * kBytesOfARank;
+  char* const ranks = referees + kRefereesBytes;
+  return {reinterpret_cast<Mailbox::RanksPart*>(ranks),
+          reinterpret_cast<Mailbox::RefereesPart*>(referees), ranks + kRanksBytes, bell};
 }
 
 void Mailroom::enter(int rank) const {
-  mprotect(memory_ + kWholePages, world_size_ * kRefereesBytes, PROT_READ);
-  mprotect(part_of(0), rank * kBytesOfARank, PROT_NONE);
-  mprotect(part_of(rank + 1), (world_size_ - rank - 1) * kBytesOfARank, PROT_NONE);
-  seal_memory(memory_, bytes_);
+  const std::size_t begin = rank * kBytesOfARank;
+  const std::size_t end = begin + kBytesOfARank;
+  // Not only unreadable: which pages of a mapping are in use can be asked without reading them.
+  munmap(memory_, begin);
+  munmap(memory_ + end, bytes_ - end);
+  mprotect(memory_ + begin, kRefereesBytes, PROT_READ);
+  seal_memory(memory_ + begin, kBytesOfARank);
 }
 
 }  // namespace ddp

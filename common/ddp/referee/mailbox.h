@@ -33,8 +33,9 @@ class Mailbox {
 
   struct RanksPart;
   struct RefereesPart;
-  Mailbox(RanksPart* rank, RefereesPart* referee, char* arena, Bell* news)
-      : rank_(rank), referee_(referee), arena_(arena), news_(news) {}
+  /// `bell`: what wakes the referee up, in the rank.
+  Mailbox(RanksPart* rank, RefereesPart* referee, char* arena, int bell)
+      : rank_(rank), referee_(referee), arena_(arena), bell_(bell) {}
 
   // In the rank.
   void post(const Event& event);
@@ -60,6 +61,10 @@ class Mailbox {
   std::string refusal(std::int64_t operation) const;
 
   // In the referee.
+  /// Whether peek() would find an event.
+  bool has_event() const { return !all_taken(); }
+  /// While the referee sleeps, events ring.
+  void set_asleep(bool asleep);
   /// The next event, if there is one; its bytes stay where they are until pop(). Throws c10::Error
   /// if no client would have posted it.
   std::optional<Event> peek() const;
@@ -78,7 +83,7 @@ class Mailbox {
   RanksPart* rank_;  // owned by the mailroom, like the rest
   RefereesPart* referee_;
   char* arena_;
-  Bell* news_;
+  int bell_;
 };
 
 /// Whatever the machine's pages are, these are whole ones.
@@ -95,17 +100,12 @@ class Mailroom {
   Mailroom& operator=(const Mailroom&) = delete;
   ~Mailroom();
 
-  Mailbox of(int rank) const;
-  /// In a rank's process: what is the referee's becomes read-only, what is other ranks' unreadable.
-  /// For good, where the kernel can seal memory (Linux 6.10).
+  Mailbox of(int rank, int bell = -1) const;
+  /// In a rank's process: what is other ranks' goes, what the referee tells it becomes read-only:
+  /// for good, where the kernel can seal memory (Linux 6.10).
   void enter(int rank) const;
-  /// Rung with every event.
-  Bell& news() const;
 
  private:
-  char* part_of(int rank) const;
-
-  int world_size_;
   std::size_t bytes_;
   char* memory_;  // the mapping
 };

@@ -79,7 +79,6 @@ bool is_of_operation(EventKind kind) {
 
 Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds patience)
     : values_(std::make_shared<std::pmr::monotonic_buffer_resource>(kExpectedValues, own_memory())),
-      news_(mailroom.news()),
       patience_(patience),
       members_(world.ranks) {
   evidence_.world = world;
@@ -95,29 +94,52 @@ Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds pati
   }
 }
 
-void Referee::attend(const std::vector<pid_t>& processes) {
+milliseconds Referee::attend(const std::vector<pid_t>& processes) {
+  set_asleep(false);
   const auto end = Clock::now() + kVisit;
   while (Clock::now() < end) {
-    const std::uint32_t seen = news_.rings();
     if (turn()) {
       standstill_.reset();
       told_standstill_ = false;
+      next_look_.reset();
       last_news_ = Clock::now();
       continue;
     }
     const bool all_ended = std::ranges::all_of(members_, [](const Member& m) { return m.ended(); });
     if (all_ended || hang_) {
-      news_.sleep(seen, milliseconds(1));
-      return;
+      return milliseconds(1);
     }
-    for (int glance = 0; glance < kGlancesOfReferee && news_.rings() == seen; ++glance) {
+    if (next_look_ && Clock::now() >= *next_look_) {
+      next_look_.reset();
+      look_for_standstill(processes);
+      return milliseconds(0);
+    }
+    for (int glance = 0; glance < kGlancesOfReferee && !has_news(); ++glance) {
       std::this_thread::yield();
     }
-    news_.sleep(seen, patience::kLook);
-    if (news_.rings() == seen) {
-      look_for_standstill(processes);
-      return;
+    // An event that is not seen after this one finds the flag set, and rings.
+    set_asleep(true);
+    if (!has_news()) {
+      next_look_ = next_look_.value_or(Clock::now() + patience::kLook);
+      return std::chrono::ceil<milliseconds>(*next_look_ - Clock::now());
     }
+    set_asleep(false);
+  }
+  return milliseconds(0);
+}
+
+bool Referee::has_news() const {
+  for (std::size_t rank = 0; rank < boxes_.size(); ++rank) {
+    if (!members_[rank].refused && boxes_[rank].has_event()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Referee::set_asleep(bool asleep) {
+  for (Mailbox& box : boxes_) {
+    box.set_asleep(asleep);
   }
 }
 
@@ -512,7 +534,8 @@ Evidence run_refereed(const World& world, ForkOptions options, const RefereedSce
         // Not destroyed: handles and threads of the code under test may outlive the scenario.
         static std::shared_ptr<Client> client;
         mailroom.enter(context.rank);
-        client = std::make_shared<Client>(world, context.rank, mailroom.of(context.rank));
+        client =
+            std::make_shared<Client>(world, context.rank, mailroom.of(context.rank, context.bell));
         scenario(*client, context);
         Place end = client->place();
         end.phase = Phase::kEnd;

@@ -36,7 +36,7 @@ class Referee : public Companion {
   /// still they stand.
   Referee(const World& world, const Mailroom& mailroom, std::chrono::milliseconds patience);
 
-  void attend(const std::vector<pid_t>& processes) override;
+  std::chrono::milliseconds attend(const std::vector<pid_t>& processes) override;
   void rank_ended(int rank, bool finished) override;
   std::optional<Hang> hang() const override { return hang_; }
   std::optional<Hang> refused() override { return std::exchange(refused_, std::nullopt); }
@@ -88,6 +88,8 @@ class Referee : public Companion {
   static std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
   bool turn();
+  bool has_news() const;
+  void set_asleep(bool asleep);
   bool take(int rank);
   bool take_next(int rank);
   void refuse(int rank, const std::string& reason);
@@ -135,7 +137,6 @@ class Referee : public Companion {
   Evidence evidence_;
   std::shared_ptr<std::pmr::memory_resource> values_;  // for what ranks hand in
   std::vector<Mailbox> boxes_;
-  Bell& news_;
   const std::chrono::milliseconds patience_;
   std::vector<Member> members_;
   std::vector<Group> groups_;
@@ -145,6 +146,7 @@ class Referee : public Companion {
   std::random_device chance_;   // no rank can know what it draws
   bool lifted_ = false;         // the hold
   Clock::time_point last_news_ = Clock::now();
+  std::optional<Clock::time_point> next_look_;  // at ranks of which nothing is heard
   Standstill standstill_;
   bool told_standstill_ = false;  // the ranks, since the last news
   std::optional<Hang> hang_;
