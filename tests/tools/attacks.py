@@ -46,6 +46,7 @@ CAUGHT = {
             char path[40]; sprintf(path, "/proc/%d/mem", getppid()); if (open(path, O_RDONLY) >= 0) _exit(0);
             char byte = 0; iovec part{&byte, 1}; process_vm_writev(getppid(), &part, 1, &part, 1, 0);""",
         "a debugger": "ptrace(PTRACE_ATTACH, getppid(), 0, 0);",
+        "ringing where other ranks wait": 'syscall(SYS_futex, mapped("libtests_", "r--p"), 1, 1, 0, 0, 0);',
     },
     "signal a process": {
         "ending the grader": "kill(getppid(), SIGKILL);",
@@ -95,6 +96,18 @@ OTHERS = {
     "tables that the loader has filled": (
         'if (mprotect(mapped("libtests_", "r--p"), 4096, 3)) perror("sealed"); abort();',
         "sealed: Operation not permitted"),
+    "a judge that waits for a rank": (
+        'if (fcntl(4, F_SETFL, 0)) perror("refused"); abort();', "refused: Operation not permitted"),
+    "another process's clock": (
+        'timespec now; if (clock_gettime(~getppid() * 8 + 2, &now)) perror("refused"); abort();',
+        "refused: Invalid argument"),
+    "a signal without a name": ("kill(getpid(), SIGRTMIN + 7);", "signal 41 .SIGRT"),
+    "a name that is gigabytes long when spelled out": (
+        r"""static char text[1024], name[512]; int end = sprintf(name, "_Z1f1AIiiE");
+           for (const char* c = "0123456789ABCDEFGHIJKLMNOPQRS"; *c; ++c) end += sprintf(name + end, "S_IS%c_S%c_E", *c, *c);
+           sprintf(text, "x 0 %s", name); frame(text, 's'); sprintf(text, "$library 0 %s", name); frame(text, 's');
+           abort();""",
+        "SIGABRT"),
     "tables that are read from their file anew": (
         'if (madvise(mapped("libtests_", "r--p"), 4096, MADV_DONTNEED)) perror("kept"); abort();',
         "kept: Operation not permitted"),

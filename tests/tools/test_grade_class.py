@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -122,6 +123,19 @@ def test_one_failure_harms_no_other(graded: Class) -> None:
     assert [rows[name]["points"] for name in ("ann", "bob", "eve")] == ["25", "0", "15"]
     assert (rows["eve"]["01 first"], rows["bob"]["01 first"]) == ("failed", "")
     assert "ended with status 70" in rows["bob"]["problem"], "Python's own 1 would pass for a grade"
+
+
+def test_a_path_longer_than_the_system_takes_harms_no_other(course: Class) -> None:
+    course.submit({"bob": "passed", "deep": "passed"})
+    folder = os.open(course.submissions / "deep", os.O_RDONLY)
+    for _ in range(40):
+        os.mkdir("d" * 200, dir_fd=folder)
+        folder, above = os.open("d" * 200, os.O_RDONLY, dir_fd=folder), folder
+        os.close(above)
+    os.close(folder)
+    course.grade(code=1)
+    assert course.rows()["bob"]["points"] == "25"
+    assert "File name too long" in course.rows()["deep"]["problem"]
 
 
 def test_names_are_neither_formulas_nor_commands_of_a_terminal(graded: Class) -> None:

@@ -170,7 +170,7 @@ def test_a_reset_of_no_stage(student: Student, number: str, said: str) -> None:
 def a_test(name: str, status: str, points: int, visibility: str = "visible") -> dict[str, Any]:
     passed = status == "passed"
     return {"name": f"01 {name}", "status": "passed" if passed else "failed", "score": points * passed,
-            "max_score": points, "visibility": visibility, "output": "" if passed else "twice <the> mean\nand more",
+            "max_score": points, "visibility": visibility, "output": "" if passed else "twice <the> mean\n\n# and more",
             "extra_data": {"stage": "01_sums", "status": status}}  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_points_and_what_did_not_pass(student: Student, tmp_path: Path, monkeypa
     page = written(tmp_path, monkeypatch)
     assert "| 01 sums | 5 / 15 | 1 of 2 |\n| **all** | 5 / 15 | 1 of 2 |\n\nGraded by this repository's own" in page
     said = "twice &lt;the&gt; mean"
-    assert f"<details><summary>01 first: failed: {said}</summary>\n<pre>{said}\nand more</pre>" in page
+    assert f"<details><summary>01 first: failed: {said}</summary>\n<pre>{said}&#10;&#10;# and more</pre>" in page
     assert "secret" not in page, "the course shows it later"
 
 

@@ -170,6 +170,7 @@ def _grade_one(grader: Path, limit: str, seed: int, student: Student, stopping: 
     try:
         return _graded(grader, student, limit, seed, stopping), time.monotonic() - began
     except Exception as error:
+        student.folder.mkdir(parents=True, exist_ok=True)
         replace_file(student.folder / "problem", f"{type(error).__name__}: {error}".encode(errors="replace"))
         return f"not graded: {error}", time.monotonic() - began
 

@@ -127,6 +127,7 @@ class Supervisor {
     }
     child.result.rank = rank;
     child.withhold = options_.withhold;
+    child.untrusted = options_.untrusted;
     child.token = std::move(token);
 
     const pid_t parent = getpid();
@@ -160,9 +161,12 @@ class Supervisor {
     }
     const auto time = std::clamp(limit, std::chrono::milliseconds(0), kLongestSleep);
     poll(fds.data(), fds.size(), static_cast<int>(time.count()));
-    for (const Child& child : children_) {
+    for (const pollfd& each : fds) {
       eventfd_t rings = 0;
-      std::ignore = eventfd_read(child.bell.get(), &rings);
+      const auto rang = [&](const Child& child) { return child.bell.get() == each.fd; };
+      if (each.revents == POLLIN && std::ranges::any_of(children_, rang)) {
+        std::ignore = eventfd_read(each.fd, &rings);
+      }
     }
   }
 

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -91,6 +93,9 @@ std::string folded(const std::string& function) {
   return function.size() > kLongest ? function.substr(0, kLongest) + "..." : function;
 }
 
+// For the places of a stack. Debug information that a stage has forged may hold up each of hundreds.
+constexpr auto kLooksUpFor = std::chrono::seconds(10);
+
 bool from_stage(const StackFrame& frame) {
   return frame.module.find("libstage.so") != std::string::npos;
 }
@@ -101,11 +106,21 @@ bool from_lab(const StackFrame& frame) {
 
 // "aten::view" for a frame of libtorch's dispatcher, at::_ops::view::call(...); else empty.
 std::string operator_of(const StackFrame& frame) {
-  const std::string prefix = "at::_ops::";
-  const std::string name = c10::demangle(frame.symbol.c_str());
-  return name.starts_with(prefix)
-             ? "aten::" + name.substr(prefix.size(), name.find("::", prefix.size()) - prefix.size())
-             : "";
+  constexpr std::string_view kPrefix = "_ZN2at4_ops";
+  if (!frame.symbol.starts_with(kPrefix)) {
+    return "";
+  }
+  std::string_view name(frame.symbol);
+  name.remove_prefix(kPrefix.size());
+  std::size_t length = 0;
+  const auto [rest, error] = std::from_chars(name.begin(), name.end(), length);
+  name.remove_prefix(rest - name.begin());
+  return "aten::" + std::string(name.substr(0, length));
+}
+
+// A name that a stage has made up may take gigabytes when it is spelled out.
+std::string spelled_out(const std::string& symbol, bool untrusted) {
+  return untrusted ? symbol : c10::demangle(symbol.c_str());
 }
 
 }  // namespace
@@ -189,14 +204,17 @@ std::vector<std::string> name_places(const std::vector<StackFrame>& stack,
   const bool in_stage = std::any_of(stack.begin(), stack.end(), from_stage);
   std::vector<std::string> named;
   std::string called;  // by the next frame that is named
+  const auto end = std::chrono::steady_clock::now() + kLooksUpFor;
   for (const StackFrame& frame : stack) {
     if (named.size() >= kPlacesShown || !(in_stage ? from_stage(frame) : from_lab(frame))) {
       called = operator_of(frame);
       continue;
     }
-    auto places = may_look_up(frame, options) ? look_up(frame) : std::vector<std::string>();
+    const bool in_time = std::chrono::steady_clock::now() < end;
+    auto places =
+        in_time && may_look_up(frame, options) ? look_up(frame) : std::vector<std::string>();
     if (places.empty() && frame.symbol != "?" && !options.withhold) {
-      places.push_back(folded(c10::demangle(frame.symbol.c_str())));
+      places.push_back(folded(spelled_out(frame.symbol, options.untrusted)));
     }
     if (!places.empty() && !called.empty() && !options.withhold) {
       places[0].append(", which called ").append(called);
@@ -218,12 +236,12 @@ std::vector<std::string> name_places(std::span<void* const> addresses) {
   return name_places(stack);
 }
 
-std::string explain_exit(int code, const std::string& log) {
+std::string explain_exit(int code, const std::string& log, bool untrusted) {
   const std::string marker = "undefined symbol: ";
   if (const auto at = log.find(marker); code == 127 && at != std::string::npos) {
     const auto begin = at + marker.size();
     const std::string symbol = log.substr(begin, log.find_first_of(" \n", begin) - begin);
-    return "the stage does not define " + c10::demangle(symbol.c_str()) +
+    return "the stage does not define " + spelled_out(symbol, untrusted) +
            ", which its header declares";
   }
   return "something called exit(" + std::to_string(code) +
@@ -290,15 +308,16 @@ void set_outcome(Child& child, int status) {
   }
   if (WIFSIGNALED(status)) {
     result.outcome = RankOutcome::kSignalled;
+    const char* const name = sigabbrev_np(WTERMSIG(status));  // real-time signals have none
     result.reason = "signal " + std::to_string(WTERMSIG(status)) + " (SIG" +
-                    sigabbrev_np(WTERMSIG(status)) + ", " + strsignal(WTERMSIG(status)) + ")";
+                    (name != nullptr ? name : "RT") + ", " + strsignal(WTERMSIG(status)) + ")";
     if (WTERMSIG(status) == SIGKILL) {
       result.reason += "; the kernel does so when memory runs out";
     }
     return;
   }
   result.outcome = RankOutcome::kExited;
-  result.reason = explain_exit(WEXITSTATUS(status), child.text.str());
+  result.reason = explain_exit(WEXITSTATUS(status), child.text.str(), child.untrusted);
 }
 
 }  // namespace ddp

@@ -69,7 +69,7 @@ std::vector<std::string> name_places(const std::vector<StackFrame>& stack,
 std::vector<std::string> name_places(std::span<void* const> addresses);
 
 /// Why a process may have exited early with `code`; `log` is what it printed.
-std::string explain_exit(int code, const std::string& log);
+std::string explain_exit(int code, const std::string& log, bool untrusted = false);
 
 /// One rank as its parent sees it.
 struct Child {
@@ -79,7 +79,8 @@ struct Child {
   FileDescriptor report;
   FileDescriptor bell;  // by which it wakes a companion
   std::string token;
-  bool withhold = false;  // see ForkOptions
+  bool withhold = false;  // see ForkOptions, as the next
+  bool untrusted = false;
   BoundedText text;
   std::uint64_t printed = 0;  // bytes, with those of its report
   FrameReader frames;

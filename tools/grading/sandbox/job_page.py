@@ -112,7 +112,8 @@ def _why(test: Test) -> str:
 def _details(test: Test) -> str:
     said = html.escape(test["output"][:LONGEST].strip())
     summary = ": ".join([html.escape(test["name"]), _why(test), *said.splitlines()[:1]])
-    return f"<details><summary>{summary}</summary>\n<pre>{said}</pre></details>\n"
+    lines = said.replace("\n", "&#10;")  # what follows an empty line would be Markdown
+    return f"<details><summary>{summary}</summary>\n<pre>{lines}</pre></details>\n"
 
 
 if __name__ == "__main__":
