@@ -104,7 +104,8 @@ OTHERS = {
     "a signal without a name": ("kill(getpid(), SIGRTMIN + 7);", "signal 41 .SIGRT"),
     "a name that is gigabytes long when spelled out": (
         r"""static char text[1024], name[512]; int end = sprintf(name, "_Z1f1AIiiE");
-           for (const char* c = "0123456789ABCDEFGHIJKLMNOPQRS"; *c; ++c) end += sprintf(name + end, "S_IS%c_S%c_E", *c, *c);
+           for (const char* c = "0123456789ABCDEFGHIJKLMNOPQRS"; *c; ++c)
+             end += sprintf(name + end, "S_IS%c_S%c_E", *c, *c);
            sprintf(text, "x 0 %s", name); frame(text, 's'); sprintf(text, "$library 0 %s", name); frame(text, 's');
            abort();""",
         "SIGABRT"),
