@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.setup.system_packages import is_clang
 from tools.setup.toolchain import ROOT
 
 DEADLINE_S = 60.0  # for a group of ranks, which is several times slower; speed is not judged here
@@ -53,12 +54,11 @@ ADDRESS = Sanitizer(
 
 
 def is_installed(sanitizer: Sanitizer, cxx: str) -> bool:
-    """Whether the compiler has its library: clang's is in a package of its own."""
-    for name in (f"libclang_rt.{sanitizer.runtime}-{platform.machine()}.so", f"lib{sanitizer.runtime}.so"):
-        done = subprocess.run([cxx, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
-        if os.path.isabs(done.stdout.strip()) and os.path.isfile(done.stdout.strip()):
-            return True
-    return False
+    """Whether the compiler has its library: clang's is in a package of its own, and it would find GCC's."""
+    of_clang = f"libclang_rt.{sanitizer.runtime}-{platform.machine()}.so"
+    name = of_clang if is_clang(shutil.which(cxx) or cxx) else f"lib{sanitizer.runtime}.so"
+    done = subprocess.run([cxx, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+    return os.path.isabs(done.stdout.strip()) and os.path.isfile(done.stdout.strip())
 
 
 def no_reports(prefix: Path) -> Path:
