@@ -46,7 +46,6 @@ CAUGHT = {
             char path[40]; sprintf(path, "/proc/%d/mem", getppid()); if (open(path, O_RDONLY) >= 0) _exit(0);
             char byte = 0; iovec part{&byte, 1}; process_vm_writev(getppid(), &part, 1, &part, 1, 0);""",
         "a debugger": "ptrace(PTRACE_ATTACH, getppid(), 0, 0);",
-        "ringing where other ranks wait": 'syscall(SYS_futex, mapped("libtests_", "r--p"), 1, 1, 0, 0, 0);',
     },
     "signal a process": {
         "ending the grader": "kill(getppid(), SIGKILL);",
@@ -144,8 +143,6 @@ OTHERS = {
     "memory": (
         "while (mmap(0, 1 << 24, 3, MAP_PRIVATE | MAP_ANON, -1, 0) != MAP_FAILED) {} perror(0); abort();",
         "Cannot allocate memory"),
-    "files in memory": (
-        "static char much[1 << 20]; for (;;) if (write(4, much, sizeof(much)) <= 0) abort();", "SIGXFSZ"),
     "a bomb of threads": (
         """void* sleep(void*) { return sleep(600), nullptr; }
            [[gnu::constructor]] void attack() {
@@ -178,7 +175,7 @@ OTHERS = {
     "the built solution": ("""
         [[gnu::constructor]] void attack() {
           if (!dlopen("$built", RTLD_NOW | RTLD_GLOBAL)) fprintf(stderr, "%s", dlerror());
-        }""", "the stage does not define ddp::", ""),
+        }""", "the stage does not define _ZN3ddp", ""),
     "a file as code once all is loaded": ("""
         void* map(void* file) { for (;;) munmap(mmap(0, 4096, 5, 2, (long)file, 0), 4096); }
         [[gnu::constructor]] void attack() {

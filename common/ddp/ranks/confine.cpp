@@ -5,7 +5,6 @@
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
-#include <linux/futex.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -138,17 +137,17 @@ constexpr int kAllowed[] = {
     SYS_pread64, SYS_pselect6, SYS_pwrite64, SYS_read, SYS_readlinkat, SYS_readv, SYS_statfs,
     SYS_statx, SYS_write, SYS_writev,
     // Threads, time, and the process itself.
-    SYS_exit, SYS_exit_group, SYS_getcpu, SYS_getegid, SYS_geteuid, SYS_getgid, SYS_getpgid,
-    SYS_getpid, SYS_getppid, SYS_getpriority, SYS_getrandom, SYS_getrusage, SYS_gettid,
+    SYS_exit, SYS_exit_group, SYS_futex, SYS_getcpu, SYS_getegid, SYS_geteuid, SYS_getgid,
+    SYS_getpgid, SYS_getpid, SYS_getppid, SYS_getpriority, SYS_getrandom, SYS_getrusage, SYS_gettid,
     SYS_gettimeofday, SYS_getuid, SYS_nanosleep, SYS_restart_syscall, SYS_rseq, SYS_rt_sigaction,
     SYS_rt_sigpending, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigsuspend, SYS_rt_sigtimedwait,
     SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_sched_getaffinity,
     SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_yield, SYS_set_robust_list,
-    SYS_sigaltstack, SYS_sysinfo, SYS_times, SYS_uname};
+    SYS_set_tid_address, SYS_sigaltstack, SYS_sysinfo, SYS_times, SYS_uname};
 
 // Fail as on a system that lacks them: libraries ask for them and go on without. mremap() could put
 // one page of code where another was; realloc() copies where it fails.
-constexpr int kAbsent[] = {SYS_clone3, SYS_ioctl, SYS_mremap, SYS_openat2, SYS_set_tid_address,
+constexpr int kAbsent[] = {SYS_clone3, SYS_ioctl, SYS_mremap, SYS_openat2,
                            // Where memory is, and what runs where.
                            SYS_get_mempolicy, SYS_mbind, SYS_mincore, SYS_sched_setaffinity,
                            SYS_sched_setscheduler, SYS_set_mempolicy, SYS_setpriority};
@@ -217,17 +216,6 @@ Code if_some_bits(int index, std::uint32_t mask, std::uint32_t then, std::uint32
           end(otherwise)};
 }
 
-// Waits, and wakes threads of this process alone: on a page of a file, such as a library's, ranks would
-// meet. What ends a wait for a thread is the kernel.
-Code if_not_shared() {
-  return append({load_argument(1), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, FUTEX_PRIVATE_FLAG, 0, 1),
-                 end(kAllow)},
-                if_one_of(1,
-                          {FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT | FUTEX_CLOCK_REALTIME,
-                           FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME},
-                          kForbid));
-}
-
 // Not the clock of another process's processor time, which has a negative number.
 Code if_own_clock() {
   return {load_argument(0), BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, CLOCK_TAI + 1, 0, 1),
@@ -261,7 +249,6 @@ Code whole_filter() {
               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
               end(SECCOMP_RET_KILL_PROCESS),
               BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
-  all = append(all, about(SYS_futex, if_not_shared()));
   for (const int call : {SYS_clock_gettime, SYS_clock_getres, SYS_clock_nanosleep}) {
     all = append(all, about(call, if_own_clock()));
   }
@@ -320,8 +307,7 @@ const char* purpose_of(int system_call) {
   static const std::vector<std::pair<const char*, std::vector<int>>> purposes = {
       {kProcess, {SYS_clone, SYS_execve, SYS_execveat}},
       {kSignal, {SYS_kill, SYS_tkill, SYS_tgkill, SYS_rt_sigqueueinfo, SYS_pidfd_send_signal}},
-      {kInspect,
-       {SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_pidfd_getfd, SYS_futex}},
+      {kInspect, {SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_pidfd_getfd}},
       {kMakeCode,
        {SYS_mmap, SYS_mprotect, SYS_pkey_mprotect, SYS_memfd_create, SYS_shmat, SYS_personality}},
       {kFilter, {SYS_seccomp}},

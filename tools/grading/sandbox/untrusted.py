@@ -24,23 +24,25 @@ _C_FUNCTIONS = frozenset(
     """
     abort aligned_alloc bcmp bsearch calloc clock_gettime fflush fprintf fputc fputs free fwrite getenv
     gettimeofday isalnum isalpha isdigit isspace malloc memchr memcmp memcpy memmove memset nanosleep perror
-    posix_memalign printf putchar puts qsort rand realloc sched_yield snprintf srand stderr stdout strchr
-    strcmp strcpy strdup strlen strncmp strncpy strrchr strstr strtod strtof strtol strtoll strtoul strtoull
+    posix_memalign printf putchar puts qsort rand realloc sched_yield snprintf srand stderr stdout stpcpy
+    strchr strcmp strcpy strdup strlen strncmp strncpy strrchr strstr strtod strtof strtol strtoll strtoul strtoull
     syscall time tolower toupper usleep vfprintf vsnprintf
     """.split()
 )
 _C_FAMILIES = re.compile(
     r"__(cxa|stack_chk|assert|gxx_personality|errno_location|tls_get_addr|gmon_start|libc_single_threaded|once_proxy)"
+    r"|__(dynamic_cast|isoc23_strto\w+)$"
     r"|__(printf|fprintf|snprintf|vsnprintf|memcpy|memmove|memset|strcpy|strncpy)_chk$|_Unwind_|_ITM_|__dso_handle$"
     r"|__getauxval$"  # on arm64 compilers ask by it, which atomic instructions there are
     r"|pthread_(mutex|cond|once|self|equal|rwlock|create|join|detach|key|getspecific|setspecific)"
-    r"|(a?(cos|sin|tan)h?|atan2|cbrt|ceil|exp|exp2|expm1|fabs|floor|fma|fmax|fmin|fmod|frexp|hypot|ldexp|lgamma|log"
-    r"|log10|log1p|log2|l?lrint|l?lround|modf|nearbyint|pow|remainder|rint|round|scalbn|sqrt|tgamma|trunc)[fl]?$"
+    r"|(a?(cos|sin|tan)h?|sincos|atan2|cbrt|ceil|exp|exp2|expm1|fabs|floor|fma|fmax|fmin|fmod|frexp|hypot|ldexp|lgamma"
+    r"|log|log10|log1p|log2|l?lrint|l?lround|modf|nearbyint|pow|remainder|rint|round|scalbn|sqrt|tgamma|trunc)[fl]?$"
 )
 _CPP_ALLOWED = re.compile(
     r"(std|__gnu_cxx|__cxxabiv1|at|c10)(::|$)|caffe2::TypeMeta|c10d::(ProcessGroup|Work|ReduceOp|\w+Options|OpType|opType)"
     r"|c10d::Backend::(in|de)cref_pyobject"  # GCC calls them where it copies a group
-    r"|torch::(autograd|dynamo::autograd)::|torch::nn::Module(::|$)|operator (new|delete)"
+    r"|torch::(autograd|dynamo::autograd|optim)::|torch::nn::Module(::|$)|operator (new|delete)"
+    r"|_ZT[IS]P?K?[a-z]$"  # the type of a text, which some throw
 )
 _CPP_REFUSED = re.compile(
     r"std::(filesystem|basic_filebuf|basic_[io]?fstream|random_device)"
