@@ -216,10 +216,13 @@ Code if_some_bits(int index, std::uint32_t mask, std::uint32_t then, std::uint32
           end(otherwise)};
 }
 
-// Not the clock of another process's processor time, which has a negative number.
+// Not another process's processor time: such clocks have negative numbers. Of threads the kernel tells only
+// those of the process that asks.
 Code if_own_clock() {
-  return {load_argument(0), BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, CLOCK_TAI + 1, 0, 1),
-          end(SECCOMP_RET_ERRNO | EINVAL), end(kAllow)};
+  constexpr std::uint32_t kOfThread = 4;
+  return {load_argument(0), BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, CLOCK_TAI + 1, 0, 2),
+          BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, kOfThread, 1, 0), end(SECCOMP_RET_ERRNO | EINVAL),
+          end(kAllow)};
 }
 
 // As the loader maps a library's code: from a file, and not to be written. See forbid_new_code().

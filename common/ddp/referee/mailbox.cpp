@@ -17,7 +17,8 @@ namespace ddp {
 
 namespace {
 
-constexpr auto kLong = std::chrono::milliseconds(1'000);
+// Longer than the referee looks whether a rank stays in the same sleep, see patience.h.
+constexpr auto kLong = std::chrono::milliseconds(60'000);
 // An answer that takes no longer is not worth a sleep, which costs two switches.
 constexpr int kGlancesOfRank = 50;
 
