@@ -153,19 +153,20 @@ class Supervisor {
     std::vector<pollfd> fds;
     for (const Child& child : children_) {
       if (child.running()) {
-        fds.push_back({child.process.get(), POLLIN, 0});
-        // Output can wait for a companion's visit.
-        fds.push_back({companion_ ? child.bell.get() : child.log.get(), POLLIN, 0});
-        fds.push_back({companion_ ? -1 : child.report.get(), POLLIN, 0});
+        // Three of each rank. Output can wait for a companion's visit.
+        const int bell_or_log = companion_ ? child.bell.get() : child.log.get();
+        const int report = companion_ ? -1 : child.report.get();
+        for (const int fd : {child.process.get(), bell_or_log, report}) {
+          fds.push_back({fd, POLLIN, 0});
+        }
       }
     }
     const auto time = std::clamp(limit, std::chrono::milliseconds(0), kLongestSleep);
     poll(fds.data(), fds.size(), static_cast<int>(time.count()));
-    for (const pollfd& each : fds) {
+    for (std::size_t bell = 1; companion_ && bell < fds.size(); bell += 3) {
       eventfd_t rings = 0;
-      const auto rang = [&](const Child& child) { return child.bell.get() == each.fd; };
-      if (each.revents == POLLIN && std::ranges::any_of(children_, rang)) {
-        std::ignore = eventfd_read(each.fd, &rings);
+      if (fds[bell].revents == POLLIN) {
+        std::ignore = eventfd_read(fds[bell].fd, &rings);
       }
     }
   }
