@@ -40,7 +40,7 @@ endfunction()
 
 ddp_lab_find_cuda()
 message(STATUS "CUDA and NCCL: ${reason}")
-set(DDP_LAB_CUDA "${reason}" CACHE INTERNAL "For tools/setup/gpus.py")
+set(DDP_LAB_CUDA "${reason}" CACHE INTERNAL "For tools/setup/cuda.py")
 if(includes)
   file(GLOB cuda_sources CONFIGURE_DEPENDS common/ddp/backends/cuda/*.cpp)
   add_library(ddp_cuda SHARED ${cuda_sources})

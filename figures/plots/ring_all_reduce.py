@@ -29,8 +29,6 @@ QUANTITIES = {
     "diff": ("diff_{}", "sum of squared\nerrors", 1),
 }
 SMALLEST_DIFF = 1e-17  # smaller values are drawn at zero
-# As published, with its spelling.
-TITLES = {"butterfly": "Comprasion with given butterfly all reduce", "all_reduce": "Comprasion with pytorch all reduce"}
 
 
 def column_of(quantity: str, variant: str) -> str:

@@ -90,7 +90,7 @@ Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds pati
   }
   for (std::size_t group = 0; group <= world.subgroups.size(); ++group) {
     const auto members = members_of(world, static_cast<int>(group));
-    groups_.push_back({members, std::vector<std::deque<Launched>>(members.size()), 0});
+    groups_.push_back({members, std::vector<std::list<Launched>>(members.size()), 0});
   }
 }
 
@@ -494,7 +494,7 @@ void Referee::dismiss_partners_of_ended() {
   }
 }
 
-void Referee::dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing) {
+void Referee::dismiss(std::list<Launched>& waiting, int gone, const std::string& missing) {
   for (const Launched& launched : waiting) {
     const char* how = members_[gone].failed ? " has failed" : " has already returned";
     answer(launched, Answer::kGone, rank_text(gone) + how + missing);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <memory_resource>
@@ -56,13 +56,13 @@ class Referee : public Companion {
   // Collectives of a group: what each member has launched beyond those that are done.
   struct Group {
     std::vector<int> members;
-    std::vector<std::deque<Launched>> waiting;
+    std::vector<std::list<Launched>> waiting;
     std::int64_t done = 0;
   };
   // Messages with the same ends and tag, in order; one of the lists is empty.
   struct Channel {
-    std::deque<Launched> sends;
-    std::deque<Launched> recvs;
+    std::list<Launched> sends;
+    std::list<Launched> recvs;
   };
   using ChannelKey = std::tuple<GroupIndex, int, int, int>;  // group, from, to, tag
 
@@ -113,7 +113,7 @@ class Referee : public Companion {
   void dismiss_partners_of_ended();
   void dismiss_in(Group& group);
   void dismiss_in(const ChannelKey& key);
-  void dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing);
+  void dismiss(std::list<Launched>& waiting, int gone, const std::string& missing);
 
   bool has_launched(int rank, std::int64_t operation) const;
   bool some_in_backward() const;
