@@ -364,6 +364,9 @@ TEST(Referee, WhatNoClientPostsEndsTheRank) {
         launch({.type = OpType::ALLREDUCE, .operation = 0, .bytes = 8, .input_bytes = 16}, client);
       },
       [&](Client& client) {
+        launch({.type = OpType::BARRIER, .dtype = at::kQInt8, .operation = 0}, client);
+      },
+      [&](Client& client) {
         launch({.type = OpType::SEND, .peer = 0, .operation = 0}, client);
         launch({.type = OpType::SEND, .peer = 0, .operation = 0}, client);
       },

@@ -45,6 +45,11 @@ std::string describe_agreement(const Event& launch) {
   return text;
 }
 
+bool is_plain(at::ScalarType dtype) {
+  return at::isIntegralType(dtype, /*includeBool=*/true) || at::isFloatingType(dtype) ||
+         at::isComplexType(dtype);
+}
+
 bool is_all_reduce(const Event& launch) {
   return launch.kind == EventKind::kLaunch && (launch.type == c10d::OpType::ALLREDUCE ||
                                                launch.type == c10d::OpType::ALLREDUCE_COALESCED);

@@ -94,6 +94,10 @@ std::string describe_operation(const Event& launch);
 /// The same with what the ranks have to agree on: reduction, root or partner, dtype and shape.
 std::string describe_agreement(const Event& launch);
 
+/// Integers, bool, floating point and complex numbers: what ranks send and hand in. A tensor of another
+/// dtype is more than its bytes: libtorch looks for a quantizer beside them.
+bool is_plain(at::ScalarType dtype);
+
 bool is_all_reduce(const Event& launch);
 bool is_reduce_scatter(const Event& launch);
 bool is_all_gather(const Event& launch);

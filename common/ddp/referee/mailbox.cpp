@@ -80,10 +80,7 @@ void check(const Record& event) {
   require_of_client(event.kind <= EventKind::kPhase && event.place.phase <= Phase::kEnd &&
                         is_bool(event.home) && is_bool(event.place.no_sync),
                     "an unknown event");
-  require_of_client(event.dtype >= at::ScalarType::Byte &&
-                        event.dtype < at::ScalarType::NumOptions &&
-                        event.dtype != at::ScalarType::Undefined,
-                    "a dtype");
+  require_of_client(is_plain(event.dtype), "a dtype");
   require_of_client(event.operation >= -1 && event.operation < Mailbox::kOperations,
                     "an operation");
   require_of_client(event.dim >= 0 && event.dim <= Mailbox::kMaxDim, "a shape");
