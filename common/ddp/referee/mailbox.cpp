@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -214,6 +215,7 @@ std::optional<Event> Mailbox::peek() const {
     return std::nullopt;
   }
   const Record record = rank_->events[index % kEvents];  // a copy, which the rank cannot change
+  std::atomic_signal_fence(std::memory_order_acquire);   // and which no compiler reads once more
   check(record);
   return event_of(record);
 }
