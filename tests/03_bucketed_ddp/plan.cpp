@@ -18,6 +18,7 @@
 #include "grader/scenario.h"
 #include "grader/settings.h"
 #include "grader/training_evidence.h"
+#include "scenarios.h"
 
 namespace ddp::testing {
 
@@ -414,6 +415,16 @@ Finding impure(const Evidence& evidence) {
 
 constexpr const char* kPlans = "plan_follows_the_rules";
 
+// What excuses other tests there must be paid for.
+Finding another_plan_in_training(const Evidence& evidence) {
+  Finding found = plan_is_wrong(evidence);
+  found.text = found.empty()
+                   ? ""
+                   : "assign_buckets() follows the rules where it is called by itself, and "
+                     "not for the parameters of a synchronizer";
+  return found;
+}
+
 const GradedTest kPlan{
     {.name = kPlans,
      .title = "The plan follows the rules",
@@ -430,8 +441,10 @@ const GradedTest kPlan{
         make_plans(client);
         look_at_purity(client);
       };
-      judge({{"plans, without any execution", {.ranks = 1}, run, kPlans}},
-            all_of({wrong_plans, impure}));
+      const Scenario plans{"plans, without any execution", {.ranks = 1}, run, kPlans};
+      judge({plans}, all_of({wrong_plans, impure}));
+      judge(joined({overlapping(), without_overlap(), timed()}),
+            only_where(plans, all_of({wrong_plans, impure}), another_plan_in_training));
     }};
 
 }  // namespace

@@ -37,9 +37,13 @@ Finding taken_from_the_group(const Evidence& evidence) {
   });
 }
 
+Predicate by_messages(const Predicate& violation) {
+  return all_of({taken_from_the_group, violation});
+}
+
 // What another test reports, and makes a claim meaningless.
-const Predicate kWrongSums = all_of({taken_from_the_group, in_each_call(wrong_sum)});
-const Predicate kSendsNothing = all_of({taken_from_the_group, in_each_call(sends_nothing)});
+const Predicate kWrongSums = by_messages(in_each_call(wrong_sum));
+const Predicate kSendsNothing = by_messages(in_each_call(sends_nothing));
 
 // A call after errors is as right as the one before them, if there was one.
 Finding wrong_after_an_error(const Evidence& evidence) {
@@ -86,9 +90,7 @@ const GradedTest kReduceScatter{
              "on rank r, and go back step by step. From whom did it come, and who added to it? "
              "Compare the value that came out with sums of the ranks' values: whose contribution "
              "is missing, and in which step should it have been added?"},
-    [] {
-      judge(scenarios_of(Function::kReduceScatter), in_each_call(wrong_sum), taken_from_the_group);
-    }};
+    [] { judge(scenarios_of(Function::kReduceScatter), by_messages(in_each_call(wrong_sum))); }};
 
 const GradedTest kAllGather{
     {.name = "all_gather_hands_chunk_r_of_rank_r_to_all",
@@ -99,9 +101,7 @@ const GradedTest kAllGather{
      .more = "After step 1 rank r has the chunk of which rank? After step s? Write the index as a "
              "function of r and s, then look at what your code has for r = 0. A chunk that "
              "arrives replaces what was there: is anything added?"},
-    [] {
-      judge(scenarios_of(Function::kAllGather), in_each_call(wrong_gather), taken_from_the_group);
-    }};
+    [] { judge(scenarios_of(Function::kAllGather), by_messages(in_each_call(wrong_gather))); }};
 
 const GradedTest kAllReduce{
     {.name = "all_reduce_gives_every_rank_the_sum_or_average",
@@ -116,7 +116,7 @@ const GradedTest kAllReduce{
              "which rank do you use, the process's or the group's?"},
     [] {
       judge(joined({scenarios_of(Function::kAllReduce), {many_calls()}}),
-            in_each_call(sums_of(/*strided=*/false)), taken_from_the_group);
+            by_messages(in_each_call(sums_of(/*strided=*/false))));
     }};
 
 const GradedTest kSameBits{
@@ -155,8 +155,8 @@ const GradedTest kLayouts{
              "transposed: which element is the first of chunk 1? Then follow your copy to the "
              "last line of the function, on every path, errors excepted."},
     [] {
-      judge(scenarios_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/true)),
-            taken_from_the_group);
+      judge(scenarios_of(Function::kAllReduce),
+            by_messages(in_each_call(sums_of(/*strided=*/true))));
     }};
 
 const GradedTest kRounding{
@@ -237,7 +237,7 @@ const GradedTest kTraining{
      .more = "If all_reduce_gives_every_rank_the_sum_or_average passes, look at what is special "
              "about gradients: small ones with fewer elements than ranks, parameters that require "
              "a gradient, many calls in a row. What would be left over from one call in the next?"},
-    [] { judge(training_scenarios_of_ring(kTrains), ring_trains(), taken_from_the_group); }};
+    [] { judge(training_scenarios_of_ring(kTrains), by_messages(ring_trains())); }};
 
 const GradedTest kErrors{
     {.name = "bad_arguments_are_refused_before_any_message",

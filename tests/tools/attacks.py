@@ -8,7 +8,7 @@ from __future__ import annotations
 
 HEADERS = """
     dlfcn errno fcntl pthread signal stdio stdlib string unistd linux/filter linux/seccomp sys/mman sys/personality
-    sys/prctl sys/ptrace sys/shm sys/socket sys/stat sys/syscall sys/uio
+    sched sys/prctl sys/ptrace sys/shm sys/socket sys/stat sys/syscall sys/uio
     """
 # frame(): what a rank's harness tells its parent. mapped(): where a library is loaded, by a part of its path.
 TOOLS = (
@@ -100,6 +100,8 @@ OTHERS = {
     "another process's clock": (
         'timespec now; if (clock_gettime(~getppid() * 8 + 2, &now)) perror("refused"); abort();',
         "refused: Invalid argument"),
+    "another process's threads": (
+        'if (sched_getscheduler(getppid()) < 0) perror("refused"); abort();', "refused: No such process"),
     "a signal without a name": ("kill(getpid(), SIGRTMIN + 7);", "signal 41 .SIGRT"),
     "a name that is gigabytes long when spelled out": (
         r"""static char text[1024], name[512]; int end = sprintf(name, "_Z1f1AIiiE");

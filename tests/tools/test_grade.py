@@ -427,6 +427,14 @@ def test_records_may_arrive_in_any_pieces() -> None:
     assert result.status is Status.PASSED
 
 
+def test_numbers_without_end_are_no_record() -> None:
+    for field in '"runs": [1e400, 1e400]', '"seconds": 1e400':
+        records = Records([result := TestResult(TestSpec("a", 1))], lambda _: None)
+        records.feed(b'{"event": "test_started", "name": "a"}\n')
+        records.feed(f'{{"event": "test_finished", "name": "a", "status": "passed", {field}}}\n'.encode())
+        assert result.status is not Status.PASSED
+
+
 def test_mistakes_are_said_and_hints_given_before_anything_is_built(lab: Lab) -> None:
     (lab.root / "build/toolchain.json").unlink()
     with hold(lab.root / "build/grade/lock", "make test"):

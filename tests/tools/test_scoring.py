@@ -68,8 +68,11 @@ def test_who_is_forgiven_says_what_it_was_judged_without_and_who_pays() -> None:
 
 
 def test_what_follows_from_another_mistake_costs_no_more_than_five_points_with_it() -> None:
+    scenarios = list("123456789")
+
     def unjudged(name: str, why: str = "was in flight", held: int = 9) -> TestResult:
-        return TestResult(TestSpec(name, 3), Status.NOT_JUDGED, failures=[f"not judged: {why}"], runs=(held, held))
+        spec, failures = TestSpec(name, 3), [f"not judged: {why}"]
+        return TestResult(spec, Status.NOT_JUDGED, failures=failures, runs=(held, held), scenarios=scenarios)
 
     def graded(earned: float) -> list[TestResult]:
         results = [
@@ -78,6 +81,7 @@ def test_what_follows_from_another_mistake_costs_no_more_than_five_points_with_i
             unjudged("c"),
             unjudged("d", "did not come to its end"),
             unjudged("e", held=0),
+            unjudged("f", held=4),
             TestResult(TestSpec("rest", earned), Status.PASSED),
         ]
         settle(results)

@@ -138,19 +138,19 @@ constexpr int kAllowed[] = {
     SYS_statx, SYS_write, SYS_writev,
     // Threads, time, and the process itself.
     SYS_exit, SYS_exit_group, SYS_futex, SYS_getcpu, SYS_getegid, SYS_geteuid, SYS_getgid,
-    SYS_getpgid, SYS_getpid, SYS_getppid, SYS_getpriority, SYS_getrandom, SYS_getrusage, SYS_gettid,
-    SYS_gettimeofday, SYS_getuid, SYS_nanosleep, SYS_restart_syscall, SYS_rseq, SYS_rt_sigaction,
-    SYS_rt_sigpending, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigsuspend, SYS_rt_sigtimedwait,
-    SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_sched_getaffinity,
-    SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_yield, SYS_set_robust_list,
+    SYS_getpid, SYS_getppid, SYS_getrandom, SYS_getrusage, SYS_gettid, SYS_gettimeofday, SYS_getuid,
+    SYS_nanosleep, SYS_restart_syscall, SYS_rseq, SYS_rt_sigaction, SYS_rt_sigpending,
+    SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigsuspend, SYS_rt_sigtimedwait,
+    SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_sched_yield, SYS_set_robust_list,
     SYS_set_tid_address, SYS_sigaltstack, SYS_sysinfo, SYS_times, SYS_uname};
 
 // Fail as on a system that lacks them: libraries ask for them and go on without. mremap() could put
 // one page of code where another was; realloc() copies where it fails.
 constexpr int kAbsent[] = {SYS_clone3, SYS_ioctl, SYS_mremap, SYS_openat2,
                            // Where memory is, and what runs where.
-                           SYS_get_mempolicy, SYS_mbind, SYS_mincore, SYS_sched_setaffinity,
-                           SYS_sched_setscheduler, SYS_set_mempolicy, SYS_setpriority};
+                           SYS_get_mempolicy, SYS_getpriority, SYS_mbind, SYS_mincore,
+                           SYS_sched_setaffinity, SYS_sched_setscheduler, SYS_set_mempolicy,
+                           SYS_setpriority};
 
 constexpr const char* kProcess = "start a process";
 constexpr const char* kSignal = "signal a process";
@@ -282,6 +282,11 @@ Code whole_filter() {
   all = append(all, about(SYS_kill, if_one_of(0, {self}, kForbid)));
   all = append(all, about(SYS_tgkill, if_one_of(0, {self}, kForbid)));
   all = append(all, about(SYS_prlimit64, if_one_of(0, {0, self}, kForbid)));
+  // Which threads there are in other processes.
+  for (const int call :
+       {SYS_getpgid, SYS_sched_getaffinity, SYS_sched_getparam, SYS_sched_getscheduler}) {
+    all = append(all, about(call, if_one_of(0, {0, self}, SECCOMP_RET_ERRNO | ESRCH)));
+  }
   all = append(all, about(SYS_prctl, if_one_of(0, {PR_SET_NAME, PR_GET_NAME}, kFail)));
   // Not who gets a descriptor's signals, nor whether the judge waits at one that it shares with the rank.
   all = append(

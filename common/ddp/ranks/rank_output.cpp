@@ -201,6 +201,9 @@ StackFrame parse_stack_frame(const std::string& text) {
 
 std::vector<std::string> name_places(const std::vector<StackFrame>& stack,
                                      const ForkOptions& options) {
+  if (options.withhold) {
+    return {};  // the stage's debug information says what a line's number is
+  }
   const bool in_stage = std::any_of(stack.begin(), stack.end(), from_stage);
   std::vector<std::string> named;
   std::string called;  // by the next frame that is named
@@ -213,10 +216,10 @@ std::vector<std::string> name_places(const std::vector<StackFrame>& stack,
     const bool in_time = std::chrono::steady_clock::now() < end;
     auto places =
         in_time && may_look_up(frame, options) ? look_up(frame) : std::vector<std::string>();
-    if (places.empty() && frame.symbol != "?" && !options.withhold) {
+    if (places.empty() && frame.symbol != "?") {
       places.push_back(folded(spelled_out(frame.symbol, options.untrusted)));
     }
-    if (!places.empty() && !called.empty() && !options.withhold) {
+    if (!places.empty() && !called.empty()) {
       places[0].append(", which called ").append(called);
     }
     called.clear();
@@ -317,7 +320,9 @@ void set_outcome(Child& child, int status) {
     return;
   }
   result.outcome = RankOutcome::kExited;
-  result.reason = explain_exit(WEXITSTATUS(status), child.text.str(), child.untrusted);
+  result.reason = child.withhold
+                      ? "something called exit(): its code is withheld"
+                      : explain_exit(WEXITSTATUS(status), child.text.str(), child.untrusted);
 }
 
 }  // namespace ddp

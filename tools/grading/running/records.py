@@ -7,6 +7,7 @@ verdict that does not fit (twice, out of turn, malformed) fails the test it conc
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 
@@ -69,7 +70,7 @@ class Records:
                 "run_finished": self._run_finished,
             }[record["event"]]
             in_order = handler(record)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError):
             in_order, record = False, {}
         if in_order:
             self.count += 1
@@ -90,7 +91,7 @@ class Records:
     def _test_finished(self, record: dict) -> bool:
         if not self._current or record["name"] != self._current:
             return False
-        status, seconds = _FINAL[record["status"]], float(record.get("seconds", 0))
+        status, seconds = _FINAL[record["status"]], _finite(record.get("seconds", 0))
         failures, notes = _texts(record.get("failures", [])), _texts(record.get("notes", []))
         result = self._results[self._current]
         result.seconds, result.notes, result.scenarios = seconds, notes, _texts(record.get("scenarios", []))
@@ -124,6 +125,13 @@ class Records:
         result.status, result.runs, result.broken, result.picture = Status.FAILED, (0, 0), [], None
         if reason not in result.failures:
             result.failures.append(reason)
+
+
+def _finite(value: object) -> float:
+    number = float(value)  # type: ignore[arg-type]
+    if not math.isfinite(number):
+        raise ValueError("a time is a number")
+    return number
 
 
 def _runs(value: object) -> tuple[int, int]:
