@@ -31,13 +31,10 @@ Finding nothing_grows_in_steps(const Evidence& evidence) {
   return growth_in_steps(evidence, kStepsBetweenCounts);
 }
 
-// kValues and kConstruction say of the simplest case what is wrong, and that is no other test's mistake.
+// kValues says of the simplest case what is wrong, and that is no other test's mistake.
 Predicate values_too() {
   return only_where(training()[0], values_are_the_unsharded_models,
                     values_are_the_unsharded_models);
-}
-Predicate where_construction_is_right(const Predicate& violation) {
-  return only_where(constructions()[0], shards_are_rank_0s, violation);
 }
 
 // Another call's are another test's.
@@ -205,8 +202,7 @@ const GradedTest kNorm{
              "everybody?"},
     [] {
       judge(scenarios_of_cases(clips),
-            all_of({where_construction_is_right(norm_is_that_of_all_units), values_too(),
-                    clipping_leaves_surroundings_alone}));
+            all_of({norm_is_that_of_all_units, values_too(), clipping_leaves_surroundings_alone}));
     }};
 
 const GradedTest kStates{
@@ -222,8 +218,8 @@ const GradedTest kStates{
              "nothing may compute with the values: a NaN has bits, too. Autograd may be off when "
              "you are called: a guard leaves it so."},
     [] {
-      judge(states(), all_of({where_construction_is_right(states_are_those_saved),
-                              whole_parameters_are_gathered_once, surroundings_are_left_alone}));
+      judge(states(), all_of({states_are_those_saved, whole_parameters_are_gathered_once,
+                              surroundings_are_left_alone}));
     }};
 
 const GradedTest kDestruction{

@@ -6,8 +6,8 @@ alone is one mistake, and costs the points of one test: one that holds nowhere e
 the one that the scenario is charged to; then the first of the stage. The others are judged by their other scenarios.
 
 Some claims mean nothing where another one is broken: values, where tensors were used in flight. Tests that are not
-judged for that, and hold in most of their scenarios, cost at most MOST points together with the failed ones, if half of the points
-are earned: then it was one mistake, and not a stage that does nothing.
+judged for that, and hold in most of their scenarios, cost at most MOST points together with the failed ones, if half of
+the points are earned: then it was one mistake, and not a stage that does nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _cap(results: list[TestResult]) -> None:
 
 
 def _follows(result: TestResult) -> bool:
-    """Whether it is not judged where another claim is broken, and holds in most scenarios. Aborted runs do not count."""
+    """Whether it is not judged where another claim is broken, and holds in most scenarios. Aborted runs don't count."""
     why = "".join(result.failures)
     broke_off = "did not come to its end" in why or " hung, " in why
     holds = result.runs[0] > 0 and 2 * result.runs[0] >= len(result.scenarios)
