@@ -23,8 +23,10 @@
 // judge(), and that names rank, step and tensor where it is broken. Two ways keep it from failing for
 // another test's reason: `unless`, where something else makes it meaningless in that scenario (values,
 // where a tensor was used in flight); only_where(), where it means something only if another claim
-// holds in the ordinary scenario. A test that a solution which only broadcasts, or does nothing, passes
-// gives points for nothing: it must require that something happened.
+// holds in the ordinary scenario. What `unless` finds must be another test's claim in the same scenarios,
+// or a student could break it on purpose; a test of which it leaves less than half is not judged. A test
+// that a solution which only broadcasts, or does nothing, passes gives points for nothing: it must require
+// that something happened.
 
 namespace ddp::testing {
 
