@@ -34,6 +34,7 @@ struct Notes {
   std::vector<std::string> scenarios;
   int runs_held = 0;
   int runs = 0;
+  std::vector<std::string> excuses;  // why nothing can be said of a scenario
   nlohmann::json broken = nlohmann::json::array();
   nlohmann::json picture;
 };
@@ -73,9 +74,13 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
 
   void OnTestEnd(const ::testing::TestInfo& test) override {
     const auto& result = *test.result();
-    if (notes().runs == 0 && !result.Failed() && !result.Skipped() && !notes().scenarios.empty()) {
+    const bool passed = !result.Failed() && !result.Skipped();
+    if (passed && notes().runs == 0 && !notes().scenarios.empty()) {
       notes().not_judged = true;
       notes().failures = {"not judged: there is no run in which this can be seen"};
+    } else if (passed && 2 * notes().excuses.size() > notes().scenarios.size()) {
+      notes().not_judged = true;
+      notes().failures = {"not judged: " + notes().excuses.front()};
     }
     write_line({{"event", "test_finished"},
                 {"name", test.name()},
@@ -186,6 +191,8 @@ void note_runs(int holds, int judged) {
   notes().runs_held += holds;
   notes().runs += judged;
 }
+
+void note_excused(const std::string& why) { notes().excuses.push_back(why); }
 
 void note_broken(const Broken& broken) {
   notes().broken.push_back({{"scenario", broken.scenario},

@@ -66,6 +66,10 @@ void note_scenario_ended();
 /// Call it within a test: the claim holds in so many of the runs that it is judged on.
 void note_runs(int holds, int judged);
 
+/// Call it within a test: another mistake leaves nothing to say of a scenario. A test of which that
+/// leaves less than half is not judged, whatever holds in the rest.
+void note_excused(const std::string& why);
+
 /// A scenario in which a claim is broken; what is deducted for it: tools/grading/scoring/deductions.py.
 struct Broken {
   std::string scenario;

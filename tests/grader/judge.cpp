@@ -220,7 +220,6 @@ Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs,
 struct Judgement {
   std::vector<Verdict> broken;   // with the fewest edge cases first
   int judged = 0;                // scenarios of which something can be said
-  int excused = 0;               // and of which another mistake leaves nothing to say
   std::string unjudged;          // why the test cannot be judged, if nothing is broken
   std::optional<Verdict> timed;  // the first that keeps a claim on time
 };
@@ -315,13 +314,13 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& violation,
       return;
     }
     Verdict verdict = verdict_on(scenario, runs, violation, unless);
-    found.excused += verdict.excused ? 1 : 0;
     const bool needed = verdict.edge_cases.empty() &&
                         (&scenario == &scenarios.front() || scenario.charged_to == test);
-    const bool too_many = 2 * found.excused > static_cast<int>(scenarios.size());
+    if (verdict.excused) {
+      note_excused(verdict.unjudged);
+    }
     if (!verdict.unjudged.empty()) {
-      found.unjudged =
-          found.unjudged.empty() && (needed || too_many) ? verdict.unjudged : found.unjudged;
+      found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
       continue;
     }
     found.judged += verdict.finding().holds_otherwise ? 2 : 1;
