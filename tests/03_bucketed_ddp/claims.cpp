@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "buckets.h"
 #include "grader/grading.h"
@@ -17,9 +18,12 @@ namespace {
 // All flat tensors together take no more than the gradients' bytes and one bucket.
 Finding memory_is_bounded(const Evidence& evidence) {
   constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
-  std::int64_t limit = 0;                  // of each rank, which says it first
+  std::map<int, std::int64_t> limits;      // by rank, which says it first
   const auto describe = [&](const Seen& fact, int rank) -> Finding {
-    limit = fact.text == "bytes: limit" ? fact.number : limit;
+    if (fact.text == "bytes: limit") {
+      require_once(limits.emplace(rank, fact.number).second, fact.text);
+    }
+    const std::int64_t limit = limits[rank];
     return fact.text.starts_with("bytes: ") && fact.number > limit + kNumbers
                ? "rank " + std::to_string(rank) + ": " + fact.text.substr(7) + " " +
                      std::to_string(fact.number) + " bytes are in use, " +

@@ -46,11 +46,11 @@ std::vector<Batch> sort(const Evidence& evidence) {
 
 UseOnRank::UseOnRank(RankSaid said, int index) : RankSaid(std::move(said)), index(index) {
   if (constexpr ValueKey kOptions{"options"}; has(kOptions)) {
-    const auto* options = tensor(kOptions).const_data_ptr<double>();
-    training = options[0] != 0;
-    momentum = options[1];
-    eps = options[2];
-    of_module = options[3] != 0;
+    const auto option = [&](int i) { return tensor(kOptions)[i].item<double>(); };
+    training = option(0) != 0;
+    momentum = option(1);
+    eps = option(2);
+    of_module = option(3) != 0;
   }
   wants_input = number(FactKey{"wants the input's gradient"}).value_or(0) != 0;
   backwards = static_cast<int>((*this)[FactKey{"backward"}].size());

@@ -288,7 +288,9 @@ void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool k
   ++backwards_;
   go_to(Phase::kSetup);
   client_.fact("backward", 1);
-  client_.value("upstream", upstream, kAfterForward);
+  if (!keep_graph) {
+    client_.value("upstream", upstream, kAfterForward);
+  }
   go_to(Phase::kBackward);
   {
     const KeptSurroundings kept(client_, "backward");
@@ -301,6 +303,9 @@ void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool k
     tell_normalizations(client_, watch);
   }
   go_to(Phase::kSetup);
+  if (keep_graph) {
+    return;  // the last backward hands in what all have added up to
+  }
   for (const auto& [name, leaf] : leaves) {
     if (leaf.defined() && leaf.requires_grad()) {
       client_.value(name, leaf.grad(), kAfterBackward);
@@ -391,13 +396,13 @@ at::Tensor random_numbers(at::IntArrayRef shape, std::uint64_t salt) {
 std::vector<std::int64_t> without_channels(const at::Tensor& input) {
   std::vector<std::int64_t> dims(input.dim() - 1);
   std::iota(dims.begin(), dims.end(), 1);
-  dims[0] = 0;
+  dims.at(0) = 0;
   return dims;
 }
 
 at::Tensor along_channels(const at::Tensor& of_channels, const at::Tensor& input) {
   std::vector<std::int64_t> shape(input.dim(), 1);
-  shape[1] = of_channels.numel();
+  shape.at(1) = of_channels.numel();
   return of_channels.reshape(shape);
 }
 

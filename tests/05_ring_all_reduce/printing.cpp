@@ -128,7 +128,7 @@ const History::Message* sent_for(const std::vector<History>& histories, int rece
   };
   auto before = std::count_if(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(received),
                               like(false, message.peer, message.tag));
-  for (const History::Message& candidate : histories[message.peer].messages) {
+  for (const History::Message& candidate : histories.at(message.peer).messages) {
     if (like(true, receiver, message.tag)(candidate) && before-- == 0) {
       return &candidate;
     }

@@ -35,6 +35,7 @@ CallOfRank::CallOfRank(RankSaid said, int position)
       strided(number(kIsStrided).value_or(0) != 0) {
   for (const Seen* fact : of(EventKind::kFact)) {
     if (const auto call = rest_of(fact->text, kCall)) {
+      require_once(what.empty(), kCall);
       what = *call;
       function = static_cast<Function>(fact->number);
       op = static_cast<ReduceOp>(fact->index);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -42,10 +43,10 @@ enum class Values {
 };
 
 /// What a call leaves as it was.
-constexpr const char* kKept[] = {"the tensor's memory",  "the tensor's shape",
-                                 "the tensor's strides", "the tensor's requires_grad",
-                                 "the tensor's grad_fn", "the tensor's gradient",
-                                 "the gradient's values"};
+constexpr auto kKept = std::to_array<const char*>(
+    {"the tensor's memory", "the tensor's shape", "the tensor's strides",
+     "the tensor's requires_grad", "the tensor's grad_fn", "the tensor's gradient",
+     "the gradient's values"});
 
 enum class Autograd { kNone, kParameter, kResult, kOff };
 

@@ -273,7 +273,8 @@ Finding too_much_rounding(const CallOfGroup& call) {
     const at::Tensor actual = rank.result().narrow(0, chunk.begin, chunk.size).to(at::kDouble);
     if (Finding found = rounded_chunk(call, actual, inputs_of(call, chunk), number);
         !found.empty()) {
-      return rank.what + ": " + std::move(found).at(rank.events.back(), "wrong result");
+      return rank.what + ": " + std::move(found).at(rank.events.empty() ? nullptr : rank.events.back(),
+                                                    "wrong result");
     }
   }
   return "";
@@ -283,7 +284,7 @@ Finding changed_tensor(const CallOfGroup& call) {
   return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> Finding {
     const at::Tensor changed = rank.tensor(kKeptBefore).ne(rank.tensor(kKeptAfter));
     if (const at::Tensor which = changed.nonzero(); which.numel() > 0) {
-      return std::string(kKept[which[0].item<std::int64_t>()]) +
+      return std::string(kKept.at(which[0].item<std::int64_t>())) +
              " changed. The result belongs into the memory that the tensor has, where views of it "
              "and optimizers look for it, and autograd must not notice: work on tensor.detach() "
              "under at::NoGradGuard";

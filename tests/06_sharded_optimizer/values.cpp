@@ -213,7 +213,7 @@ std::vector<double> squares_of_shards(const TrainingOfRank& training, const Unsh
     }
     const std::vector<at::Tensor> chunks = at::cat(flat).split(bucket.chunk(ranks));
     for (std::size_t r = 0; r < chunks.size(); ++r) {
-      squares[r] += chunks[r].square().sum().item<double>();
+      squares.at(r) += chunks[r].square().sum().item<double>();
     }
   }
   return squares;

@@ -143,7 +143,7 @@ Done done_in(const Said& said, const Case& one, int step) {
     }
     return i;
   };
-  bool norm_due = one.steps[step].max_norm > 0;
+  bool norm_due = one.steps.at(step).max_norm > 0;
   for (const Seen* event : said.all()) {
     const Seen& seen = *event;
     if (seen.place.phase == Phase::kDestruction) {

@@ -224,7 +224,7 @@ Finding wrong_value(const Evidence& evidence, const Case& one, const Seen& seen,
   const std::string name =
       where(seen, rank) + ": after the optimizer's step the shard" + unit(seen.index);
   const at::Tensor expected = of_chunk(step.parameters);
-  const std::int64_t elements = step.parameters[seen.index].numel();
+  const std::int64_t elements = step.parameters.at(seen.index).numel();
   const std::int64_t own =
       std::clamp<std::int64_t>(elements - owner.place * expected.numel(), 0, expected.numel());
   const bool fits = seen.value.defined() && seen.value.sizes() == expected.sizes();
@@ -252,7 +252,7 @@ Finding shards_are_rank_0s(const Evidence& evidence) {
       return name + " is not there, or no flat leaf tensor that requires a gradient";
     }
     const Owner owner = owner_of(evidence, one, rank);
-    const std::vector<at::Tensor> parameters = parameters_of(one, first)[seen.index];
+    const std::vector<at::Tensor> parameters = parameters_of(one, first).at(seen.index);
     return said(is_bitwise_equal({name}, seen.value,
                                  chunk_of(flat_of(parameters), owner.ranks, owner.place)));
   });

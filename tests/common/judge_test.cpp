@@ -96,13 +96,17 @@ TEST_F(Judge, WhatTakesFuturesAlsoRunsWithLateCallbacks) {
       "callbacks");
 }
 
-// The messages of a claim that holds on two ranks alone.
-std::vector<std::string> failures_in(const std::vector<Scenario>& scenarios) {
+const char* holds_on_two(const Evidence& evidence) {
+  return evidence.world.ranks == 2 ? "" : "wrong";
+}
+
+// The messages of a claim.
+std::vector<std::string> failures_in(const std::vector<Scenario>& scenarios,
+                                     const Predicate& violation = holds_on_two) {
   using Reporter = ::testing::ScopedFakeTestPartResultReporter;
   ::testing::TestPartResultArray failures;
   const Reporter reporter(Reporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
-  judge(scenarios,
-        [](const Evidence& evidence) { return evidence.world.ranks == 2 ? "" : "wrong"; });
+  judge(scenarios, violation);
   std::vector<std::string> texts;
   for (int i = 0; i < failures.size(); ++i) {
     const std::string_view text = failures.GetTestPartResult(i).message();
@@ -126,6 +130,31 @@ TEST_F(Judge, TheScenarioWithTheFewestEdgeCasesIsNamed) {
   EXPECT_TRUE(texts[0].starts_with("Failed\nin \"no edge case\" (3 ranks): wrong")) << texts[0];
   EXPECT_TRUE(texts[0].ends_with("passes in 1 of 3 runs; also fails in \"two edge cases\""))
       << texts[0];
+}
+
+TEST_F(Judge, WhatCannotBeJudgedIsTheScenariosFailure) {
+  const auto throws_on_three = [](const Evidence& evidence) {
+    TORCH_CHECK(evidence.world.ranks < 3, "no such index");
+    return "";
+  };
+  const auto texts =
+      failures_in({scenario_on(3, "cannot", {}), scenario_on(2, "can", {})}, throws_on_three);
+  ASSERT_EQ(texts.size(), 1);
+  expect_contains(texts[0], "\"cannot\" (3 ranks): what the ranks told cannot be judged: no such");
+  expect_contains(texts[0], "passes in 1 of 2 runs");
+}
+
+// A stage's code may have numbered what it launches as it likes.
+TEST_F(Judge, OperationsWithAGapInTheirNumbersAreDrawn) {
+  const auto run = [](Client& client) {
+    const EventData barrier{
+        .kind = EventKind::kLaunch, .type = c10d::OpType::BARRIER, .operation = 5};
+    client.launch({barrier}, [](char*) {});
+    client.await(5);
+  };
+  EXPECT_NONFATAL_FAILURE(judge({{.name = "a gap", .run = run, .charged_to = "nobody"}},
+                                [](const Evidence&) { return "wrong"; }),
+                          "in \"a gap\" (2 ranks): wrong");
 }
 
 TEST_F(Judge, EachEdgeCaseHasAFailureThatNamesIt) {

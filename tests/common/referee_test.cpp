@@ -366,6 +366,11 @@ TEST(Referee, WhatNoClientPostsEndsTheRank) {
       [&](Client& client) {
         launch({.type = OpType::BARRIER, .dtype = at::kQInt8, .operation = 0}, client);
       },
+      [&](Client& client) { launch({.type = OpType{50}, .operation = 0}, client); },
+      [&](Client& client) {  // and what is behind the bytes that are sent to it
+        launch({.type = OpType::RECVANYSOURCE, .peer = 0, .operation = 0, .output_bytes = 64},
+               client);
+      },
       [&](Client& client) {
         launch({.type = OpType::SEND, .peer = 0, .operation = 0}, client);
         launch({.type = OpType::SEND, .peer = 0, .operation = 0}, client);

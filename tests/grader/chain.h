@@ -42,7 +42,7 @@ class Chain {
     std::string name;
     std::int64_t begin_ns;
   };
-  const std::vector<Moment>& moments(std::size_t place) const { return moments_[place]; }
+  const std::vector<Moment>& moments(std::size_t place) const { return moments_.at(place); }
 
   /// By the slowest rank's clock.
   std::int64_t now() const;

@@ -5,20 +5,33 @@
 
 namespace ddp::testing {
 
+void require_once(bool once, std::string_view name) {
+  TORCH_CHECK(once, "a rank told \"", name, "\" twice, and the tests tell it once");
+}
+
 void Said::add(const Seen& seen) {
   all_.push_back(&seen);
   kinds_[seen.kind].push_back(&seen);
   if (seen.kind == EventKind::kFact) {
     facts_[seen.text].push_back(&seen);
-  } else if (seen.kind == EventKind::kValue) {
-    tensors_[seen.text][seen.index] = seen.value;
+  } else if (seen.kind == EventKind::kValue &&
+             !tensors_[seen.text].try_emplace(seen.index, seen.value).second) {
+    twice_.insert(seen.text);
   }
 }
 
-std::optional<std::int64_t> Said::number(FactKey key, std::optional<std::int64_t> index) const {
+const Tensors& Said::operator[](ValueKey key) const {
+  require_once(!twice_.contains(key.name), key.name);
+  return found_in(tensors_, key.name);
+}
+
+std::optional<std::int64_t> Said::number(FactKey key, std::int64_t index) const {
   std::optional<std::int64_t> number;
   for (const Seen* fact : (*this)[key]) {
-    number = fact->index == index.value_or(fact->index) ? fact->number : number;
+    if (fact->index == index) {
+      require_once(!number, key.name);
+      number = fact->number;
+    }
   }
   return number;
 }

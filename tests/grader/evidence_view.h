@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,7 +38,12 @@ using Events = std::vector<const Seen*>;
 /// Tensors that were handed in, also undefined ones, by index; -1 is that without one.
 using Tensors = std::map<std::int64_t, at::Tensor>;
 
-/// What a rank said. Of what it did not say there is nothing: an empty list, no entry.
+/// Throws c10::Error if not `once`: what a rank has told twice a stage may have told.
+void require_once(bool once, std::string_view name);
+
+/// What a rank said. Of what it did not say there is nothing: an empty list, no entry. Of what only the
+/// tests say, once each, a tensor or number that was told twice throws c10::Error: whoever asks for it
+/// cannot know which of them is a stage's.
 class Said {
  public:
   void add(const Seen& seen);
@@ -46,8 +52,7 @@ class Said {
   const Events& all() const { return all_; }
   const Events& of(EventKind kind) const { return found_in(kinds_, kind); }
   const Events& operator[](FactKey key) const { return found_in(facts_, key.name); }
-  /// Of several tensors with the same index, the last.
-  const Tensors& operator[](ValueKey key) const { return found_in(tensors_, key.name); }
+  const Tensors& operator[](ValueKey key) const;
   const Events& launches() const { return of(EventKind::kLaunch); }
 
   /// By name.
@@ -58,8 +63,8 @@ class Said {
   bool has(ValueKey key) const { return (*this)[key].contains(-1); }
   const at::Tensor& tensor(ValueKey key) const { return (*this)[key].at(-1); }
 
-  /// The last number with this name, and with this index if one is given; nothing if there is none.
-  std::optional<std::int64_t> number(FactKey key, std::optional<std::int64_t> index = {}) const;
+  /// The number with this name and index, -1 being none; nothing if there is none.
+  std::optional<std::int64_t> number(FactKey key, std::int64_t index = -1) const;
   /// The last event with this name; null if there is none.
   template <EventKind kKind>
   const Seen* last(Key<kKind> key) const {
@@ -80,6 +85,7 @@ class Said {
   std::map<EventKind, Events> kinds_;
   std::map<std::string_view, Events> facts_;
   std::map<std::string_view, Tensors> tensors_;
+  std::set<std::string_view> twice_;  // names of tensors that share an index
 };
 
 /// What a rank said of a part, in all and in each step.
@@ -97,12 +103,13 @@ Parts parts_of(const Evidence& evidence, int (*number_of)(const Seen& seen),
                bool (*counts)(const Said& part));
 
 /// What `sort` makes of the evidence of a scenario, made once: every claim asks for it, and
-/// evidence is kept as long as the program runs.
+/// evidence is kept as long as the program runs. What `sort` throws, every claim gets.
 template <typename Sorted>
 const Sorted& sorted_once(const Evidence& evidence, Sorted (*sort)(const Evidence&)) {
   static std::map<std::pair<const Evidence*, decltype(sort)>, Sorted> all;
-  const auto [place, is_new] = all.try_emplace({&evidence, sort});
-  return is_new ? place->second = sort(evidence) : place->second;
+  const auto found = all.find({&evidence, sort});
+  return found != all.end() ? found->second
+                            : all.emplace(std::pair(&evidence, sort), sort(evidence)).first->second;
 }
 
 /// What `text` says after `prefix`; nothing if it begins otherwise.

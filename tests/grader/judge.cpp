@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ddp/backends/cuda.h"
+#include "ddp/ranks/exceptions.h"
 #include "grader/grading.h"
 #include "grader/picture.h"
 #include "grader/run_output.h"
@@ -216,6 +217,23 @@ Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs,
           runs.empty() ? scenario.edge_cases : runs.back().edge_cases, scenario.charged_to};
 }
 
+// The same. Where a predicate throws, ranks have told what the tests would not: that is what is wrong.
+Verdict verdict_or_error(const Scenario& scenario, const std::deque<Run>& runs,
+                         const Predicate& violation, const Predicate& unless) {
+  try {
+    return verdict_on(scenario, runs, violation, unless);
+  } catch (const std::exception& error) {
+    const std::string what =
+        "what the ranks told cannot be judged" + (settings().withhold ? "" : ": " + what_of(error));
+    const Run& run = runs.front();
+    return {&scenario,
+            {what, &run, said_of(scenario, run, what)},
+            "",
+            run.edge_cases,
+            scenario.charged_to};
+  }
+}
+
 // The verdicts on a claim in all scenarios of a list.
 struct Judgement {
   std::vector<Verdict> broken;   // with the fewest edge cases first
@@ -313,7 +331,7 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& violation,
     if (is_stub(runs)) {
       return;
     }
-    Verdict verdict = verdict_on(scenario, runs, violation, unless);
+    Verdict verdict = verdict_or_error(scenario, runs, violation, unless);
     const bool needed = verdict.edge_cases.empty() &&
                         (&scenario == &scenarios.front() || scenario.charged_to == test);
     if (verdict.excused) {

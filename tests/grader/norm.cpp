@@ -20,13 +20,13 @@ std::string guess(double norm, double expected, const std::vector<double>& squar
   for (const double own : squares) {
     sum_of_norms += std::sqrt(own);
   }
-  return std::isinf(norm)                   ? ": are squares too large for the gradients' dtype?"
-         : std::isnan(norm)                 ? ""
-         : norm >= kNeverWritten            ? ": was the padding never written?"
-         : about(std::sqrt(squares[place])) ? ": that of this rank's shards alone"
-         : about(sum_of_norms)              ? ": the ranks' norms were added, not their squares"
-         : about(expected * expected)       ? ": the squares' sum, without a root"
-         : about(expected * ranks)          ? ": of sums over the ranks, not of means"
+  return std::isinf(norm)                      ? ": are squares too large for the gradients' dtype?"
+         : std::isnan(norm)                    ? ""
+         : norm >= kNeverWritten               ? ": was the padding never written?"
+         : about(std::sqrt(squares.at(place))) ? ": that of this rank's shards alone"
+         : about(sum_of_norms)                 ? ": the ranks' norms were added, not their squares"
+         : about(expected * expected)          ? ": the squares' sum, without a root"
+         : about(expected * ranks)             ? ": of sums over the ranks, not of means"
          : std::abs(norm - expected) <= 0.02 * expected
              ? ": was it computed in a dtype of few digits?"
              : "";

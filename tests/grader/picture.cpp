@@ -157,11 +157,10 @@ class Window {
 
   // Operations that never ended, to the right edge.
   void add_open(int rank, const std::set<std::int64_t>& complete, Json& operations) const {
-    for (const std::size_t event : evidence_.launches[rank]) {
-      const Seen& launch = evidence_.of[rank][event];
-      if (launch.place.step == step_ && !complete.contains(launch.operation) &&
-          operations.size() < kMostSpans) {
-        const std::int64_t at = time_.time_of(rank, event);
+    for (const Seen& launch : evidence_.of[rank]) {
+      if (launch.kind == EventKind::kLaunch && launch.place.step == step_ &&
+          !complete.contains(launch.operation) && operations.size() < kMostSpans) {
+        const std::int64_t at = time_.time_of(rank, launch.order);
         operations.push_back(span(describe_operation(launch), at, end_));
         operations.back().update({{"launched", at - begin_},
                                   {"bytes", launch.bytes},
@@ -241,9 +240,9 @@ class Window {
   }
 
   std::size_t launched_before(int rank, GroupIndex group, std::int64_t operation) const {
-    return std::ranges::count_if(evidence_.launches[rank], [&](std::size_t event) {
-      const Seen& launch = evidence_.of[rank][event];
-      return launch.group == group && launch.operation < operation && !c10d::isP2POp(launch.type);
+    return std::ranges::count_if(evidence_.of[rank], [&](const Seen& seen) {
+      return seen.kind == EventKind::kLaunch && seen.group == group && seen.operation < operation &&
+             !c10d::isP2POp(seen.type);
     });
   }
 

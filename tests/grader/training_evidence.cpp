@@ -41,8 +41,9 @@ const Parts& trainings_in(const Evidence& evidence) {
 }
 
 std::set<std::int64_t> trainable(const TrainingOfRank& training) {
-  std::set<std::int64_t> layers;
+  std::set<std::int64_t> layers, told;
   for (const Seen* fact : training[kTrainable]) {
+    require_once(told.insert(fact->index).second, kTrainable.name);
     if (fact->number != 0) {
       layers.insert(fact->index);
     }

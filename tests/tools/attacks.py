@@ -32,6 +32,35 @@ static char* mapped(const char* name, const char* rights) {
 """
 )
 
+# post(): an event in the rank's mailbox, as if the tests had told it.
+POST = r"""
+#include "ddp/referee/mailbox.h"
+using enum ddp::EventKind;
+static void post(ddp::EventData data, const char* text = "", std::vector<std::int64_t> sizes = {}) {
+  using Mailbox = ddp::Mailbox;
+  Mailbox box((Mailbox::RanksPart*)mapped("/dev/zero", "rw-s"), (Mailbox::RefereesPart*)mapped("/dev/zero", "r--s"),
+              nullptr, 4);
+  box.post({data, sizes, "", text});
+}
+static void go_to(int step) {
+  post({.place = {.step = step}});
+  post({.kind = kTouch});  // where a buffer is to be touched on purpose, this one was
+}
+"""
+# By name: stage and test, what is told before the solution runs, and why the test then cannot be judged.
+FORGED = {
+    "a shard of no unit": (
+        "07_fully_sharded", "construction_leaves_a_chunk_of_rank_0",
+        """post({.kind = kValue, .tensors = 1, .elements = 1, .input_bytes = 4, .index = 1l << 40},
+                "initial shard", {1});""", "vector"),
+    "a step after the last": (
+        "07_fully_sharded", "each_use_is_gathered_and_each_gradient_reduced_once",
+        'go_to(1 << 30); post({.kind = kValue}, "gradient");', "vector"),
+    "a call of its own": (
+        "05_ring_all_reduce", "all_gather_hands_chunk_r_of_rank_r_to_all",
+        'go_to(0); post({.kind = kFact}, "call: mine");', 'a rank told "call: " twice'),
+}  # fmt: skip
+
 # What is forbidden ends the rank, with a line that says what it was.
 FORBIDDEN = r"UNTRUSTED=1: the stage asked the system to {} \("
 CAUGHT = {

@@ -20,7 +20,7 @@ from string import Template
 import pytest
 
 from tests.lab.marks import builds
-from tests.tools.attacks import CAUGHT, FORBIDDEN, OTHERS, PLAIN, TOOLS
+from tests.tools.attacks import CAUGHT, FORBIDDEN, FORGED, OTHERS, PLAIN, POST, TOOLS
 from tests.tools.conftest import FORBID, processes_in, require_jail
 from tools.checking.context import Context
 from tools.grading.compiling.building import Builder
@@ -29,9 +29,9 @@ from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import tests_of
 from tools.grading.sandbox.sandbox import Sandbox, make_sandbox
 from tools.grading.scoring.results import StageReport, TestResult
-from tools.grading.stages import IMPLEMENTATIONS, named
+from tools.grading.stages import IMPLEMENTATIONS, Stage, named
 from tools.setup import toolchain
-from tools.setup.configuring import object_of
+from tools.setup.configuring import compile_command, object_of
 from tools.setup.toolchain import ROOT
 
 STAGE = "04_sync_batch_norm"
@@ -68,14 +68,17 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def library_of(code: str, beside: str, builder: Builder, folder: Path) -> Path:
+def library_of(code: str, beside: str, builder: Builder, folder: Path, stage: Stage = named(STAGE)) -> Path:
     """`code` as a stage's library, beside the stub or the solution, or alone."""
     source, library = folder / "attack.cpp", folder / "libstage.so"
     if "attack()" not in code:
         code = f"[[gnu::constructor]] static void attack() {{ {code} }}"
     source.write_text(TOOLS + code)
-    objects = [object_of(toolchain.BUILD_DIR, path) for path in named(STAGE).sources(beside)] if beside else []
-    command = [toolchain.load().cxx, "-std=c++20", "-fPIC", "-shared", "-w", "-o", str(library), str(source)]
+    objects = [object_of(toolchain.BUILD_DIR, path) for path in stage.sources(beside)] if beside else []
+    compiler = [toolchain.load().cxx, "-std=c++20", "-fPIC"]
+    if "#include" in code:  # the lab's headers
+        compiler = compile_command(toolchain.BUILD_DIR, stage.sources("solutions")[0])
+    command = [*compiler, "-shared", "-w", "-o", str(library), str(source)]
     subprocess.run([*command, *map(str, objects)], check=True)
     return library
 
@@ -122,6 +125,25 @@ def test_nothing_is_gained(
         assert result.score == 0 and re.search(says, said), (sandbox.namespaces, said)
         assert processes_in(folder) == []
         assert victim.read_text() == "as it was" and not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "stage, test, code, says",
+    [
+        pytest.param(named(stage), *attack, id=name, marks=builds(named(stage), *IMPLEMENTATIONS))
+        for name, (stage, *attack) in FORGED.items()
+    ],
+)
+def test_what_a_rank_forges_is_its_failure(
+    stage: Stage, test: str, code: str, says: str, builder: Builder, folder: Path, context: Context
+) -> None:
+    context.provide_activity(stage)
+    report = StageReport(stage, [TestResult(spec) for spec in tests_of(stage) if spec.name == test])
+    library = library_of(POST + f"[[gnu::constructor]] static void attack() {{ {code} }}", "solutions",
+                         builder, folder, stage)  # fmt: skip
+    run_stage(builder.program(stage), library, report, RunOptions(seed=1), lambda result: None)
+    (result,) = report.results
+    assert result.score == 0 and f"cannot be judged: {says}" in "\n".join(result.failures), result
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ inline bool is_stub_error(const c10::Error& error) {
              std::string_view::npos;
 }
 
+/// What an exception says, without libtorch's stack.
+inline std::string what_of(const std::exception& error) {
+  const auto* const ours = dynamic_cast<const c10::Error*>(&error);
+  return ours != nullptr ? ours->what_without_backtrace() : error.what();
+}
+
 /// From now on this process remembers where it last threw an exception. An exception says what is
 /// wrong, as "map::at" does, and not where; the stack that would is gone when it is caught.
 void remember_throws();

@@ -165,7 +165,7 @@ bool is_possible(const Event& launch, std::int64_t members) {
                       type == OpType::GATHER || type == OpType::SCATTER;
   const bool in_place = type == OpType::ALLREDUCE || type == OpType::ALLREDUCE_COALESCED ||
                         type == OpType::BROADCAST || type == OpType::REDUCE;
-  const bool takes = type == OpType::RECV || type == OpType::SCATTER;
+  const bool takes = (message && type != OpType::SEND) || type == OpType::SCATTER;
   const bool all_to_all = type == OpType::ALLTOALL || type == OpType::ALLTOALL_BASE;
   const std::int64_t payload =
       takes ? launch.output_bytes : launch.input_bytes - (all_to_all ? header_bytes(members) : 0);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ddp/backends/operation_backend.h"
+#include "ddp/ranks/exceptions.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/exchange.h"
 #include "ddp/referee/patience.h"
@@ -58,11 +59,6 @@ class OwnMemory : public std::pmr::memory_resource {
 std::pmr::memory_resource* own_memory() {
   static OwnMemory memory;
   return &memory;
-}
-
-std::string what_of(const std::exception& error) {
-  const auto* const ours = dynamic_cast<const c10::Error*>(&error);
-  return ours != nullptr ? ours->what_without_backtrace() : error.what();
 }
 
 std::int64_t bytes_in_arena(const Event& event) {
