@@ -43,10 +43,10 @@ enum class Values {
 };
 
 /// What a call leaves as it was.
-constexpr auto kKept = std::to_array<const char*>(
-    {"the tensor's memory", "the tensor's shape", "the tensor's strides",
-     "the tensor's requires_grad", "the tensor's grad_fn", "the tensor's gradient",
-     "the gradient's values"});
+constexpr auto kKept =
+    std::to_array<const char*>({"the tensor's memory", "the tensor's shape", "the tensor's strides",
+                                "the tensor's requires_grad", "the tensor's grad_fn",
+                                "the tensor's gradient", "the gradient's values"});
 
 enum class Autograd { kNone, kParameter, kResult, kOff };
 
