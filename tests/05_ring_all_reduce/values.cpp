@@ -273,9 +273,8 @@ Finding too_much_rounding(const CallOfGroup& call) {
     const at::Tensor actual = rank.result().narrow(0, chunk.begin, chunk.size).to(at::kDouble);
     if (Finding found = rounded_chunk(call, actual, inputs_of(call, chunk), number);
         !found.empty()) {
-      return rank.what + ": " +
-             std::move(found).at(rank.events.empty() ? nullptr : rank.events.back(),
-                                 "wrong result");
+      const Seen* const last = rank.events.empty() ? nullptr : rank.events.back();
+      return rank.what + ": " + std::move(found).at(last, "wrong result");
     }
   }
   return "";

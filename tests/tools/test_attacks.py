@@ -68,7 +68,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def library_of(code: str, beside: str, builder: Builder, folder: Path, stage: Stage = named(STAGE)) -> Path:
+def library_of(code: str, beside: str, builder: Builder, folder: Path, stage: Stage) -> Path:
     """`code` as a stage's library, beside the stub or the solution, or alone."""
     source, library = folder / "attack.cpp", folder / "libstage.so"
     if "attack()" not in code:
@@ -115,7 +115,7 @@ def test_nothing_is_gained(
     places = {"victim": victim, "marker": marker, "library": folder / "libstage.so",
               "built": builder.library(stage, "solutions"), "solution": stage.sources("solutions")[0],
               "activity": minimum_activity.known(stage)}  # fmt: skip
-    library = library_of(Template(code).safe_substitute(places), beside, builder, folder)
+    library = library_of(Template(code).safe_substitute(places), beside, builder, folder, stage)
     for sandbox in jail, Sandbox():
         report = StageReport(stage, [replace(graded)])
         options = RunOptions(seed=1, deadline_s=5, sandbox=sandbox)

@@ -78,11 +78,12 @@ std::int64_t count_of(const Record& event) {
 }
 
 void check(const Record& event) {
-  require_of_client(
-      event.kind <= EventKind::kPhase && event.place.phase <= Phase::kEnd && is_bool(event.home) &&
-          is_bool(event.place.no_sync) &&
-          (event.type <= c10d::OpType::_ALLREDUCE_SPARSE || event.type == c10d::OpType::UNKNOWN),
-      "an unknown event");
+  require_of_client(event.kind <= EventKind::kPhase && event.place.phase <= Phase::kEnd &&
+                        is_bool(event.home) && is_bool(event.place.no_sync),
+                    "an unknown event");
+  require_of_client(event.type <= c10d::OpType::_ALLREDUCE_SPARSE ||  // or it has no name
+                        event.type == c10d::OpType::UNKNOWN,
+                    "an unknown operation");
   require_of_client(is_plain(event.dtype), "a dtype");
   require_of_client(event.operation >= -1 && event.operation < Mailbox::kOperations,
                     "an operation");
