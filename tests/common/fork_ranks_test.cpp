@@ -215,8 +215,8 @@ TEST_F(ForkRanks, WhatIsSecretIsWithheld) {
   expect_contains(reports.describe(), "threw an exception: its text is withheld");
   EXPECT_EQ(reports.describe().find("fork_ranks_test.cpp"), std::string::npos)
       << "a stage's debug information can say anything by a line's number";
-  const RankReports ended = fork_ranks({.world_size = 1, .withhold = true},
-                                       [](RankContext&) { std::_Exit('s'); });
+  const RankReports ended =
+      fork_ranks({.world_size = 1, .withhold = true}, [](RankContext&) { std::_Exit('s'); });
   expect_contains(ended.describe(), "something called exit(): its code is withheld");
 }
 

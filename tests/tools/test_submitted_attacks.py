@@ -243,8 +243,7 @@ def test_what_ranks_say_is_withheld_where_the_seed_is_secret(
     report, written = graded(code, place)
     said = written + capsys.readouterr().out
     assert "threw an exception: its text is withheld" in failures_of(report)
-    assert "bucketed_ddp.cpp:8" in failures_of(report), "the place is said"
-    assert not re.search(f"rank_printed|rank_threw|{SEED}", said)
+    assert not re.search(f"rank_printed|rank_threw|bucketed_ddp.cpp:|{SEED}", said)
 
 
 def test_debug_information_names_no_other_file(place: Path) -> None:
