@@ -85,9 +85,11 @@ Finding errors_change_nothing(const Evidence& evidence) {
 Finding an_error_takes_one_collective(const Evidence& evidence) {
   return first_rank(evidence, [](const SeenList& said) -> Finding {
     bool known = false;  // the count
+    bool in_call = false;
     const Seen* later = nullptr;
     for (const Seen& seen : said) {
-      if (seen.kind == EventKind::kFact && seen.text == kAttempt.name) {
+      if (seen.kind == EventKind::kFact && seen.text == kAttempt.name && !in_call) {
+        in_call = true;
         known = false;
         later = nullptr;
       } else if (seen.kind == EventKind::kLaunch) {
@@ -96,6 +98,8 @@ Finding an_error_takes_one_collective(const Evidence& evidence) {
       } else if (seen.kind == EventKind::kThrew && later != nullptr) {
         return seen.text + ": " + describe_operation(*later) +
                " was launched when the count was known and an error due";
+      } else if (seen.kind == EventKind::kThrew) {
+        in_call = false;
       }
     }
     return "";

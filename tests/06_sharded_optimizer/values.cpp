@@ -128,9 +128,6 @@ using Compare = std::function<Finding(const TrainingOfRank&, int step, const Uns
 
 // `compare` after each step that all ranks have ended, for as long as they say what they computed.
 Finding first_after_steps(const Evidence& evidence, const Compare& compare) {
-  if (!launched_inside_no_sync(evidence).empty()) {
-    return "";
-  }
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     if (!ranks[0].has(kInner)) {
       continue;

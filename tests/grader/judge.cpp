@@ -10,6 +10,7 @@
 #include "ddp/backends/cuda.h"
 #include "ddp/ranks/exceptions.h"
 #include "grader/grading.h"
+#include "grader/minimum_activity.h"
 #include "grader/picture.h"
 #include "grader/run_output.h"
 #include "grader/runs.h"
@@ -104,6 +105,13 @@ Finding finding_of(const Predicate& violation, const Evidence& evidence) {
   }
 }
 
+// What a stage has read may lie in a name that it has told.
+std::string not_withheld(const std::string& text, const Evidence& evidence) {
+  return text.empty() || !settings().withhold || tells_only_known_names(evidence)
+             ? text
+             : "the test's claim does not hold (what the ranks told is withheld)";
+}
+
 // Why nothing can be said of a scenario.
 std::string why_not_judged(const Scenario& scenario, const std::deque<Run>& runs) {
   if (const Scenario* hung = hung_before(scenario); hung != nullptr && runs.empty()) {
@@ -172,6 +180,7 @@ Shown wrong_in(const Scenario& scenario, const Run& run, const Predicate& violat
   if (found.empty()) {
     return run.whole() || !charged ? Shown{std::move(found), &run} : ending_of(scenario, run);
   }
+  found.text = not_withheld(found.text, run.evidence);
   std::string text =
       said_of(scenario, run, found.text) + printed_below(found.text, run.evidence.reports);
   return {std::move(found), &run, std::move(text)};
@@ -213,8 +222,13 @@ Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs,
     }
     in_usual_order = in_usual_order.run == nullptr ? std::move(shown) : std::move(in_usual_order);
   }
-  return {&scenario, std::move(in_usual_order), why_not_judged(scenario, runs),
-          runs.empty() ? scenario.edge_cases : runs.back().edge_cases, scenario.charged_to};
+  const std::string why = why_not_judged(scenario, runs);
+  return {&scenario,
+          std::move(in_usual_order),
+          why,
+          runs.empty() ? scenario.edge_cases : runs.back().edge_cases,
+          scenario.charged_to,
+          !why.empty()};
 }
 
 // The same. Where a predicate throws, ranks have told what the tests would not: that is what is wrong.
@@ -393,7 +407,10 @@ void judge_together(
     }
     all.push_back(&runs.front().evidence);
   }
-  const std::string finding = violation(all);
+  std::string finding = violation(all);
+  for (const Evidence* evidence : all) {
+    finding = not_withheld(finding, *evidence);
+  }
   note_runs(finding.empty() ? 1 : 0, 1);
   if (!finding.empty()) {
     note_broken({scenarios.front().name, {}, scenarios.front().charged_to});

@@ -186,9 +186,6 @@ Finding nothing_in_flight_is_touched(const Evidence& evidence) {
 }
 
 Finding buffers_in_flight_are_left_alone(const Evidence& evidence) {
-  if (!launched_inside_no_sync(evidence).empty()) {
-    return "";  // backward goes on adding then; no_sync_is_silent() says so
-  }
   const Finding touched = nothing_in_flight_is_touched(evidence);
   return touched.empty() ? unfinished_operations(evidence) : touched;
 }

@@ -155,9 +155,7 @@ Finding destruction_ends_everything(const Evidence& evidence) {
                  lost_hooks, grows})(evidence);
 }
 
-Finding nothing_grows(const Evidence& evidence) {
-  return launched_inside_no_sync(evidence).empty() ? growth_in_steps(evidence, 150) : "";
-}
+Finding nothing_grows(const Evidence& evidence) { return growth_in_steps(evidence, 150); }
 
 // What libtorch and glibc keep of a thread that has ended.
 constexpr std::int64_t kOfAThread = 256;
@@ -210,12 +208,15 @@ Finding misuse_is_refused(const Evidence& evidence) {
   Finding all;  // of the first rank with any
   for (std::size_t rank = 0; rank < evidence.of.size() && all.empty(); ++rank) {
     const Seen* launched = nullptr;
+    bool in_call = false;  // so that an attempt told within a call begins none
     for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kFact && seen.text == kAttempt.name) {
+      if (seen.kind == EventKind::kFact && seen.text == kAttempt.name && !in_call) {
+        in_call = true;
         launched = nullptr;
       } else if (seen.kind == EventKind::kLaunch) {
         launched = &seen;
       } else if (seen.kind == EventKind::kThrew) {
+        in_call = false;
         const Finding found = wrong_refusal(seen, static_cast<int>(rank), launched);
         if (!found.empty()) {
           all.text += (all.empty() ? "" : "\n") + found.text;

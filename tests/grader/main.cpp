@@ -2,8 +2,10 @@
 #include <getopt.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -110,6 +112,15 @@ CommandLine read_command_line(int argc, char** argv) {
   return line;
 }
 
+// What claims compute may be as large as the tensors are that ranks hand in; what ranks share with this
+// process is not counted.
+void limit_own_memory() {
+  rlimit memory{};
+  getrlimit(RLIMIT_DATA, &memory);
+  memory.rlim_cur = std::min(memory.rlim_max, rlim_t{4} << 30);
+  setrlimit(RLIMIT_DATA, &memory);
+}
+
 // A program that is started by hand, or by an editor, grades the student's stage: tests_01_naive_ddp has that of
 // 01_naive_ddp.
 void choose_own_stage() {
@@ -144,6 +155,7 @@ int ddp_main(int argc, char** argv) {
   }
   if (chosen.untrusted) {
     prctl(PR_SET_DUMPABLE, 0);  // its ranks cannot look into it, nor into each other
+    limit_own_memory();
   }
   if (!line.tests.empty()) {
     ::testing::GTEST_FLAG(filter) = filter_of(line.tests);

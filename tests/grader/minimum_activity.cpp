@@ -4,6 +4,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "grader/scenario.h"
 #include "grader/settings.h"
@@ -29,30 +30,41 @@ const nlohmann::json& known_activity() {
 
 // Which gradients a step has may be drawn, so that half of them are enough.
 constexpr const char* kGradients = "gradients";
+constexpr const char* kException = "exception: ";
+constexpr const char* kPhase = "phase ";
+constexpr const char* kFact = "fact in phase ";
 
 using Activity = std::map<std::string, std::int64_t>;
 
-// What it counts as; empty for what does not count. Of several values of one name the first: how many
-// there are may be the stage's choice, as buckets are.
+std::string fact_in(Phase phase, const std::string& name) {
+  return kFact + std::to_string(static_cast<int>(phase)) + ": " + name;
+}
+
+// What it counts as; empty for what does not count.
 std::string activity_of(const Seen& seen) {
   switch (seen.kind) {
     case EventKind::kPhase:
-      return "phase " + std::to_string(static_cast<int>(seen.place.phase));
+      return kPhase + std::to_string(static_cast<int>(seen.place.phase));
     case EventKind::kReady:
       return kGradients;
     case EventKind::kThrew:
-      return "exception: " + seen.text;
+      return kException + seen.text;
     case EventKind::kValue:
-      return seen.index <= 0 ? "value: " + seen.text : "";
+      return "value: " + seen.text;
+    case EventKind::kFact:
+      return fact_in(seen.place.phase, seen.text);
     default:
       return "";
   }
 }
 
+// Of several values of one name the first counts: how many there are may be the stage's choice, as buckets
+// are.
 Activity activity_in(const SeenList& said) {
   Activity activity;
   for (const Seen& seen : said) {
-    if (const std::string name = activity_of(seen); !name.empty()) {
+    const bool counts = seen.kind != EventKind::kValue || seen.index <= 0;
+    if (const std::string name = activity_of(seen); counts && !name.empty()) {
       ++activity[name];
     }
   }
@@ -68,6 +80,9 @@ Activity due_activity(const std::string& scenario, int rank, const World& world)
 
 std::string what_is_missing(const Activity& due, const Activity& done) {
   for (const auto& [name, count] : due) {
+    if (name.starts_with(kFact)) {
+      continue;  // some depend on what the stage does
+    }
     const auto found = done.find(name);
     const std::int64_t least = name == kGradients ? (count + 1) / 2 : count;
     if (const std::int64_t came = found == done.end() ? 0 : found->second; came < least) {
@@ -76,6 +91,55 @@ std::string what_is_missing(const Activity& due, const Activity& done) {
     }
   }
   return done.empty() ? "without doing anything" : "";
+}
+
+// All that solutions have told of, in any scenario.
+const std::set<std::string>& known_names() {
+  static std::map<std::string, std::set<std::string>> by_file;
+  const auto [found, is_new] = by_file.try_emplace(settings().minimum_activity);
+  if (is_new) {
+    for (const auto& said : known_activity()) {
+      for (const auto& of_rank : said) {
+        for (const auto& [name, count] : of_rank.items()) {
+          found->second.insert(name);
+        }
+      }
+    }
+  }
+  return found->second;
+}
+
+// Whether the tests tell it, and while no code of the stage's runs.
+bool is_told_between_calls(const std::string& fact) {
+  if (!known_names().contains(fact_in(Phase::kSetup, fact))) {
+    return false;
+  }
+  for (Phase phase = Phase::kConstruction; phase < Phase::kCanary;
+       phase = static_cast<Phase>(static_cast<int>(phase) + 1)) {
+    if (known_names().contains(fact_in(phase, fact))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What the tests cannot have told: a place more often than a solution's run goes there, or a fact while
+// code of the stage's runs. Where a call must throw, one that does not goes on to other places.
+std::string what_is_not_the_tests(const Activity& due, const SeenList& said) {
+  const auto throws = due.lower_bound(kException);
+  const bool goes_on = throws != due.end() && throws->first.starts_with(kException);
+  for (const auto& [name, count] : activity_in(said)) {
+    const auto found = due.find(name);
+    if (name.starts_with(kPhase) && !due.empty() && !goes_on &&
+        count > (found == due.end() ? 0 : found->second)) {
+      return "but went to \"" + name + "\" more often than the tests do";
+    }
+  }
+  const auto own = std::ranges::find_if(said, [](const Seen& seen) {
+    return seen.kind == EventKind::kFact && seen.place.phase != Phase::kSetup &&
+           is_told_between_calls(seen.text);
+  });
+  return own == said.end() ? "" : "but told what only the tests tell, while its own code ran";
 }
 
 }  // namespace
@@ -100,8 +164,10 @@ void require_activity(Evidence& evidence, const std::string& scenario) {
   auto counts = nlohmann::json::array();
   for (int rank = 0; rank < evidence.world.ranks; ++rank) {
     const Activity done = activity_in(evidence.of[rank]);
-    std::string missing = what_is_missing(due_activity(scenario, rank, evidence.world), done);
+    const Activity due = due_activity(scenario, rank, evidence.world);
     counts.push_back(done);
+    std::string missing = what_is_missing(due, done);
+    missing = missing.empty() ? what_is_not_the_tests(due, evidence.of[rank]) : missing;
     missing = missing.empty() ? evidence.doubts[rank] : missing;
     if (whole && !missing.empty()) {
       reports.ranks[rank].reason = std::move(missing);
@@ -114,6 +180,15 @@ void require_activity(Evidence& evidence, const std::string& scenario) {
   if (reports.ok()) {
     seen_activity()[scenario] = std::move(counts);
   }
+}
+
+bool tells_only_known_names(const Evidence& evidence) {
+  return std::ranges::all_of(evidence.of, [](const SeenList& said) {
+    return std::ranges::all_of(said, [](const Seen& seen) {
+      return seen.text.empty() || activity_of(seen).empty() ||
+             known_names().contains(activity_of(seen));
+    });
+  });
 }
 
 const nlohmann::json& minimum_activity() { return seen_activity(); }

@@ -15,13 +15,17 @@ namespace ddp::testing {
 void keep_known_edge_cases(Evidence& evidence, const std::string& scenario);
 
 /// If all ranks seem to have finished, and one of them did less than its scenario is known to do
-/// (settings().minimum_activity), or the referee doubts what it said, that rank has failed: see
-/// evidence.reports.
+/// (settings().minimum_activity), or told what only the tests tell, or the referee doubts what it said,
+/// that rank has failed: see evidence.reports.
 void require_activity(Evidence& evidence, const std::string& scenario);
 
-/// By finished scenario, of each rank: the phases, values and exceptions that it has told of, and how
-/// often, as JSON: {"three layers, three steps": [{"phase 2": 3, "value: gradient": 3}]}. No correct
-/// solution changes it. Edge cases that ranks have told follow.
+/// Whether all names in it are those of what a solution tells, in any scenario: a stage may have put into
+/// others what it has read.
+bool tells_only_known_names(const Evidence& evidence);
+
+/// By finished scenario, of each rank: the phases, values, exceptions and facts that it has told of, and
+/// how often, as JSON: {"three layers, three steps": [{"phase 2": 3, "value: gradient": 3}]}. No correct
+/// solution changes it, but for facts. Edge cases that ranks have told follow.
 const nlohmann::json& minimum_activity();
 
 }  // namespace ddp::testing

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <string_view>
 
 #include "ddp/backends/cuda.h"
@@ -92,20 +91,6 @@ void run_scenario(const Scenario& scenario, Client& client, RankContext& context
   client.go_to({.phase = Phase::kCanary});
 }
 
-// A name of a tensor reaches a failure's text, and the rank may have put into it what it has read.
-void withhold_names(Evidence& evidence) {
-  static const std::regex plain(
-      "(the gradients? of )?((layer|buffer|unit|parameter) \\d{1,3}|\\w{1,6}\\.(weight|bias))"
-      "( and \\d{1,3} others?)?|a tensor \\w+ \\[[\\d, ]*\\]");
-  for (SeenList& said : evidence.of) {
-    for (Seen& seen : said) {
-      if (seen.kind == EventKind::kLaunch && !std::regex_match(seen.text, plain)) {
-        seen.text = "a tensor";
-      }
-    }
-  }
-}
-
 void run(const Scenario& scenario, bool late_callbacks, std::deque<Run>& runs) {
   World world = scenario.world;
   world.hold = world.hold && !backward_waits();
@@ -118,9 +103,6 @@ void run(const Scenario& scenario, bool late_callbacks, std::deque<Run>& runs) {
                   scenario.edge_cases});
   Evidence& evidence = runs.back().evidence;
   keep_known_edge_cases(evidence, scenario.name);
-  if (settings().withhold) {
-    withhold_names(evidence);
-  }
   runs.back().edge_cases.merge(told_edge_cases(evidence));
   note_scenario_ended();
   backward_waits() = backward_waits() ||

@@ -104,6 +104,15 @@ Finding wrong_mean(const Ranks& ranks, int step) {
                   [&](const auto& local) { return wrong_gradient(ranks, step, local.first); });
 }
 
+// no_sync_is_silent() says so, and what comes out then is rounded otherwise. Other operations excuse nothing.
+bool reduced_inside_no_sync(const Evidence& evidence) {
+  return std::ranges::any_of(evidence.of, [](const SeenList& said) {
+    return std::ranges::any_of(said, [](const Seen& seen) {
+      return seen.place.no_sync && (is_all_reduce(seen) || is_reduce_scatter(seen));
+    });
+  });
+}
+
 // Whether a rank's backward ran inside NoSync in this step.
 bool accumulates(const Ranks& ranks, int step) {
   return std::ranges::any_of(ranks, [&](const TrainingOfRank& training) {
@@ -255,7 +264,7 @@ Finding state_is_left_alone(const Evidence& evidence) {
 }
 
 Finding gradients_are_means(const Evidence& evidence) {
-  return launched_inside_no_sync(evidence).empty() ? first_in_steps(evidence, wrong_mean) : "";
+  return reduced_inside_no_sync(evidence) ? "" : first_in_steps(evidence, wrong_mean);
 }
 
 Finding accumulated_sums_are_averaged(const Evidence& evidence) {
@@ -283,7 +292,7 @@ Finding accumulated_sums_are_averaged(const Evidence& evidence) {
 }
 
 Finding gradients_have_the_same_bits(const Evidence& evidence) {
-  if (!launched_inside_no_sync(evidence).empty()) {
+  if (reduced_inside_no_sync(evidence)) {
     return "";
   }
   return first_in_steps(evidence, [](const auto& ranks, int step) {

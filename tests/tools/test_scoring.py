@@ -76,7 +76,7 @@ def test_what_follows_from_another_mistake_costs_no_more_than_five_points_with_i
 
     def graded(earned: float) -> list[TestResult]:
         results = [
-            judged("a", ">a"),
+            judged("a", ">a", points=4),
             unjudged("b"),
             unjudged("c"),
             unjudged("d", "did not come to its end"),
@@ -88,6 +88,8 @@ def test_what_follows_from_another_mistake_costs_no_more_than_five_points_with_i
         return results
 
     results = graded(earned=20)
+    assert sum(each.spec.points - each.score for each in results[:3]) == 5
+    assert (results[1].score, results[2].score) == (2, 3)
     assert [each.spec.name for each in results if each.status is Status.PASSED] == ["c", "rest"]
     assert results[2].notes == ["not counted here: some runs; was in flight"]
     nothing = graded(earned=1)  # what does nothing keeps nothing

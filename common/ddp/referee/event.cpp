@@ -1,5 +1,7 @@
 #include "ddp/referee/event.h"
 
+#include <regex>
+
 #include "ddp/backends/operation_backend.h"
 #include "ddp/libtorch_versions.h"
 
@@ -43,6 +45,20 @@ std::string describe_agreement(const Event& launch) {
     text.append(dtype_name(launch.dtype)).append(" ").append(launch.shape);
   }
   return text;
+}
+
+void withhold_names(Event& event) {
+  static const std::regex plain(
+      "(the gradients? of )?((layer|buffer|unit|parameter) \\d{1,3}|\\w{1,6}\\.(weight|bias))"
+      "( and \\d{1,3} others?)?|a tensor \\w{1,12} \\[[\\d, ]*\\]");
+  static const std::regex sizes("[\\d, \\[\\]]*");
+  const bool of_operation = event.kind == EventKind::kLaunch || event.kind == EventKind::kTouch;
+  if (of_operation && !std::regex_match(event.text, plain)) {
+    event.text = "a tensor";
+  }
+  if (!std::regex_match(event.shape, sizes)) {
+    event.shape.clear();
+  }
 }
 
 bool is_plain(at::ScalarType dtype) {

@@ -94,6 +94,10 @@ std::string describe_operation(const Event& launch);
 /// The same with what the ranks have to agree on: reduction, root or partner, dtype and shape.
 std::string describe_agreement(const Event& launch);
 
+/// Replaces what an operation's tensor is called, if it is not called as the lab does: a rank may have put
+/// into a name what it has read.
+void withhold_names(Event& event);
+
 /// Integers, bool, floating point and complex numbers: what ranks send and hand in. A tensor of another
 /// dtype is more than its bytes: libtorch looks for a quantizer beside them.
 bool is_plain(at::ScalarType dtype);

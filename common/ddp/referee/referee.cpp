@@ -73,9 +73,10 @@ bool is_of_operation(EventKind kind) {
 
 }  // namespace
 
-Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds patience)
+Referee::Referee(const World& world, const Mailroom& mailroom, const ForkOptions& options)
     : values_(std::make_shared<std::pmr::monotonic_buffer_resource>(kExpectedValues, own_memory())),
-      patience_(patience),
+      patience_(options.deadline),
+      withhold_(options.withhold),
       members_(world.ranks) {
   evidence_.world = world;
   evidence_.launches.resize(world.ranks);
@@ -176,6 +177,7 @@ bool Referee::take_next(int rank) {
     return false;
   }
   require_possible(rank, *event);
+  require_room(*event);
   Member& member = members_[rank];
   const bool is_place = event->kind == EventKind::kPhase || event->kind == EventKind::kReady;
   if (is_place) {
@@ -206,8 +208,9 @@ bool Referee::take_next(int rank) {
 }
 
 void Referee::keep(int rank, Event event) {
-  const std::int64_t bytes = event.kind == EventKind::kValue ? event.input_bytes : 0;
-  require_room(sizeof(Seen) + event.text.size() + event.detail.size() + event.shape.size() + bytes);
+  if (withhold_) {
+    withhold_names(event);
+  }
   Seen seen{std::move(event), std::ssize(evidence_.of[rank]), {}};
   if (seen.kind == EventKind::kValue && seen.tensors > 0) {
     seen.value = kept(at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype));
@@ -276,8 +279,11 @@ bool Referee::has_launched(int rank, std::int64_t operation) const {
   return operation >= 0 && operation < std::ssize(launches) && launches[operation] != kNotLaunched;
 }
 
-void Referee::require_room(std::size_t bytes) {
+void Referee::require_room(const Event& event) {
   static std::size_t of_all_runs = 0;
+  const std::size_t texts = event.text.size() + event.detail.size() + event.shape.size();
+  const std::size_t bytes =
+      sizeof(Seen) + texts + (event.kind == EventKind::kValue ? event.input_bytes : 0);
   handed_in_ += bytes;
   of_all_runs += bytes;
   TORCH_CHECK(handed_in_ <= kMostHandedIn, "it told the network of more than ", kMostHandedIn >> 20,
@@ -523,7 +529,7 @@ void Referee::dismiss_in(const ChannelKey& key) {
 Evidence run_refereed(const World& world, ForkOptions options, const RefereedScenario& scenario) {
   options.world_size = world.ranks;
   const Mailroom mailroom(world.ranks);
-  Referee referee(world, mailroom, options.deadline);
+  Referee referee(world, mailroom, options);
   RankReports reports = fork_ranks(
       options,
       [&](RankContext& context) {

@@ -32,9 +32,9 @@ namespace ddp {
 ///   posted is refused, and ends that rank.
 class Referee : public Companion {
  public:
-  /// `patience`: how long the ranks may say nothing; with kNoDeadline none of them hangs, however
-  /// still they stand.
-  Referee(const World& world, const Mailroom& mailroom, std::chrono::milliseconds patience);
+  /// Ranks may say nothing until the deadline; with kNoDeadline none of them hangs, however still they
+  /// stand.
+  Referee(const World& world, const Mailroom& mailroom, const ForkOptions& options);
 
   std::chrono::milliseconds attend(const std::vector<pid_t>& processes) override;
   void rank_ended(int rank, bool finished) override;
@@ -95,7 +95,7 @@ class Referee : public Companion {
   void refuse(int rank, const std::string& reason);
   void require_possible(int rank, const Event& event) const;
   void require_possible_launch(int rank, const Event& launch) const;
-  void require_room(std::size_t bytes);
+  void require_room(const Event& event);
   bool draws_touch(const Place& place);
   void settle_touch(int rank, bool found);
   void keep(int rank, Event event);
@@ -138,6 +138,7 @@ class Referee : public Companion {
   std::shared_ptr<std::pmr::memory_resource> values_;  // for what ranks hand in
   std::vector<Mailbox> boxes_;
   const std::chrono::milliseconds patience_;
+  const bool withhold_;
   std::vector<Member> members_;
   std::vector<Group> groups_;
   std::map<ChannelKey, Channel> channels_;

@@ -51,16 +51,19 @@ _CPP_REFUSED = re.compile(
     r"|torch::autograd::(Engine|set_default_engine_stub)"
     r"|at::(set_record_function_tls_|enableRecordFunction|clear\w*Callbacks|(add|remove|disable|reenable)\w*Callback)"
 )
-LIMITS = {"CPU": 20, "AS": 2 << 30, "CORE": 0}  # of nm, to which a library may be anything
+LIMITS = {"CPU": 20, "AS": 2 << 30, "CORE": 0}  # of nm and readelf, to which a library may be anything
+MOST_STATIC = 64 << 10  # bytes
 
 
 def objections(stage: Stage, library: Path, folder: Path, sandbox: Sandbox) -> str:
     """What the code in `folder` uses that it may not, with file and line; empty if nothing."""
     names = dict.fromkeys(refused_functions(stage, library, sandbox))
-    if not names:
+    static = static_bytes(library, sandbox)
+    if not names and static <= MOST_STATIC:
         return ""
     found = [f"{_first_use(folder, name)}: uses {name}" for name in [*names][:SHOWN]]
     more = [f"... and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    more += [f"static variables of {static} bytes, of {MOST_STATIC} allowed"] if static > MOST_STATIC else []
     return "\n".join(
         [
             *found,
@@ -75,15 +78,27 @@ def objections(stage: Stage, library: Path, folder: Path, sandbox: Sandbox) -> s
 def refused_functions(stage: Stage, library: Path, sandbox: Sandbox) -> Iterator[str]:
     """What a stage's library imports and may not."""
     words = _words_of_public_headers(stage)
-    command = ["/usr/bin/nm", "-D", "--undefined-only", "--no-demangle", str(library)]
-    done = done_in_jail(sandbox.command(command, [library], processes=False, limits=LIMITS))
-    if done.returncode:
-        raise LabError(f"nm failed: {done.stderr.strip()[-500:]}")
-    for line in done.stdout.splitlines():
+    for line in _told_of(library, sandbox, "nm", "-D", "--undefined-only", "--no-demangle"):
         symbol = line.split()[-1].partition("@")[0][:LONGEST_NAME]
         name = qualified_name(symbol)
         if not _is_allowed(symbol, name, words):
             yield name
+
+
+def static_bytes(library: Path, sandbox: Sandbox) -> int:
+    """Of its variables, in which tensors could lie that nobody counts."""
+    lines = _told_of(library, sandbox, "readelf", "--segments", "--wide")
+    writable = re.compile(r" +(?:LOAD .* 0x(\w+) RW|TLS .* 0x(\w+) R) ")
+    return sum(int(found[1] or found[2], 16) for found in map(writable.match, lines) if found)
+
+
+def _told_of(library: Path, sandbox: Sandbox, tool: str, *flags: str) -> list[str]:
+    """What a tool says of a library, line by line."""
+    command = [f"/usr/bin/{tool}", *flags, str(library)]
+    done = done_in_jail(sandbox.command(command, [library], processes=False, limits=LIMITS))
+    if done.returncode:
+        raise LabError(f"{tool} failed: {done.stderr.strip()[-500:]}")
+    return done.stdout.splitlines()
 
 
 def _is_allowed(symbol: str, name: str, words: set[str]) -> bool:

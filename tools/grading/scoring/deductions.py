@@ -46,8 +46,9 @@ def _cap(results: list[TestResult]) -> None:
     """Tests that follow from what is broken cost no more than MOST with it."""
     lost = _worth(results, Status.FAILED)
     for result in sorted(filter(_follows, results), key=lambda result: -result.spec.points):
-        if lost + result.spec.points <= MOST:
-            lost += result.spec.points
+        if lost < MOST:
+            charged = min(result.spec.points, MOST - lost)
+            result.kept, lost = result.spec.points - charged, lost + charged
         else:
             result.status, result.failures, reason = Status.PASSED, [], result.failures[0]
             result.notes = [*result.notes, f"{WITHOUT} some runs; {reason.removeprefix('not judged: ')}"]

@@ -23,7 +23,7 @@ WAS_NOT_GRADED = "was not graded"  # for a reason that may be nobody's fault
 class Status(enum.StrEnum):
     PASSED = "passed"
     FAILED = "failed"
-    NOT_JUDGED = "not_judged"  # another test's failure leaves nothing to say; no points either
+    NOT_JUDGED = "not_judged"  # another test's failure leaves nothing to say; few points either
     TODO = "todo"  # met a stub
     SKIPPED = "skipped"  # this machine lacks what it needs; never counted as passed
     NOT_RUN = "not_run"  # the run ended before its turn
@@ -64,6 +64,7 @@ class TestResult:
     scenarios: list[str] = field(default_factory=list)  # what it was judged on
     runs: tuple[int, int] = (0, 0)  # in how many of them the claim holds, of how many it could be judged on
     broken: list[Broken] = field(default_factory=list)
+    kept: float = 0  # of its points, though it is not judged
     partial: bool = False  # a claim that fails gets the share of runs in which it holds
     picture: dict[str, Any] | None = None  # of the run that breaks the claim; see tools/grading/page
 
@@ -71,7 +72,7 @@ class TestResult:
     def score(self) -> float:
         if self.status is Status.FAILED and self.partial and self.runs[1]:
             return round(self.spec.points * self.runs[0] / self.runs[1], 2)
-        return self.spec.points if self.status is Status.PASSED else 0
+        return self.spec.points if self.status is Status.PASSED else self.kept
 
 
 @dataclass
