@@ -37,7 +37,7 @@ const SynchronizerUnderTest& subject(Form form) {
       .charged = {.mean = one,
                   .missing = one,
                   .accumulation = one,
-                  .lifetime = one,
+                  .lifetime = per_parameter.charged.lifetime,
                   .growth = one,
                   .errors = per_parameter.charged.errors},
       .form = "flat: ",

@@ -145,8 +145,15 @@ const GradedTest kStorage{
             kSendsNothing);
     }};
 
+// Of a function that is right otherwise, as its own test says.
+void judge_layouts(Function function, const CheckOfCall& check) {
+  const std::vector<Scenario> scenarios = scenarios_of(function);
+  const Predicate wrong = in_each_call(check);
+  judge(charged_to(scenarios, kLayoutsTest), only_where(scenarios.front(), wrong, wrong));
+}
+
 const GradedTest kLayouts{
-    {.name = "tensors_need_not_be_contiguous",
+    {.name = kLayoutsTest,
      .title = "Tensors need not be contiguous",
      .points = 1,
      .hint = "tensor.contiguous() is the tensor itself or a copy. What must be done with a copy in "
@@ -157,6 +164,8 @@ const GradedTest kLayouts{
     [] {
       judge(scenarios_of(Function::kAllReduce),
             by_messages(in_each_call(sums_of(/*strided=*/true))));
+      judge_layouts(Function::kReduceScatter, wrong_sum);
+      judge_layouts(Function::kAllGather, wrong_gather);
     }};
 
 const GradedTest kRounding{

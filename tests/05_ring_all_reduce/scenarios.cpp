@@ -23,7 +23,6 @@ constexpr const char* kCharged[] = {"reduce_scatter_completes_chunk_r_on_rank_r"
                                     "all_gather_hands_chunk_r_of_rank_r_to_all",
                                     "all_reduce_gives_every_rank_the_sum_or_average"};
 constexpr const char* kStorageTest = "the_result_is_in_the_callers_storage";
-constexpr const char* kLayoutsTest = "tensors_need_not_be_contiguous";
 constexpr const char* kMemoryTest = "memory_beside_the_tensor_is_one_chunk";
 
 using Calls = std::vector<RingCall>;

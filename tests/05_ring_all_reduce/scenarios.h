@@ -140,6 +140,9 @@ class RingCaller {
 
 // The scenarios.
 
+/// The test that is charged with those of tensors that are not contiguous.
+constexpr const char* kLayoutsTest = "tensors_need_not_be_contiguous";
+
 /// "3 ranks".
 std::string on_ranks(int ranks);
 

@@ -86,6 +86,7 @@ Factory sharded(const Form& form);
 constexpr const char* kEndTest = "parameters_end_where_the_unsharded_optimizer_ends";
 constexpr const char* kOrderTest = "buckets_start_in_plan_order";
 constexpr const char* kAccumulationTest = "gradients_accumulate_inside_no_sync";
+constexpr const char* kNormTest = "the_norm_is_over_all_shards";
 constexpr const char* kNoOverlapTest = "without_overlap_nothing_is_launched_before_step";
 constexpr const char* kMemoryTest = "shards_take_one_nth_of_the_memory";
 constexpr const char* kErrorsTest = "errors_come_before_communication";

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -42,6 +44,23 @@ struct Notes {
 Notes& notes() {
   static Notes current;
   return current;
+}
+
+// By scenario: the tests that are charged with it and have not judged it. A rank could end it at once,
+// so that no other test sees what it would do in it, and nobody would fail.
+std::map<std::string, std::set<std::string>>& missing_payers() {
+  static std::map<std::string, std::set<std::string>> missing;
+  return missing;
+}
+
+std::vector<std::string> unpaid_scenarios() {
+  std::vector<std::string> unpaid;
+  for (const auto& [scenario, payers] : missing_payers()) {
+    for (const std::string& payer : payers) {
+      unpaid.push_back("\"" + scenario + "\" is charged to " + payer + ", which does not judge it");
+    }
+  }
+  return unpaid;
 }
 
 std::vector<DeclaredTest>& registry() {
@@ -95,7 +114,9 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
-    write_line({{"event", "run_finished"}, {"activity", minimum_activity()}});
+    write_line({{"event", "run_finished"},
+                {"activity", minimum_activity()},
+                {"unpaid", unpaid_scenarios()}});
   }
 
  private:
@@ -175,10 +196,15 @@ bool will_run(const std::string& test) {
   return false;
 }
 
-void note_scenario(const std::string& name) {
-  if (std::ranges::find(notes().scenarios, name) == notes().scenarios.end()) {
-    notes().scenarios.push_back(name);
+void note_scenario(const Scenario& scenario) {
+  auto& names = notes().scenarios;
+  if (std::ranges::find(names, scenario.name) == names.end()) {
+    names.push_back(scenario.name);
   }
+  const std::set<std::string> charged = {scenario.charged_to, scenario.charged_in_backward};
+  auto& payers = missing_payers().try_emplace(scenario.name, charged).first->second;
+  payers.erase(::testing::UnitTest::GetInstance()->current_test_info()->name());
+  payers.erase("");
 }
 
 void note_scenario_ended() {

@@ -57,8 +57,8 @@ void note_not_judged(const std::string& why);
 /// Whether a test of this name is among those that run.
 bool will_run(const std::string& test);
 
-/// Call it within a test: it is judged on the scenario of this name.
-void note_scenario(const std::string& name);
+/// Call it within a test: it is judged on this scenario.
+void note_scenario(const Scenario& scenario);
 
 /// Call it within a test: a scenario has run. The grader ends a program that is silent.
 void note_scenario_ended();

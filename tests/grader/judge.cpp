@@ -340,7 +340,7 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& violation,
     if (!settings().scenario.empty() && settings().scenario != scenario.name) {
       continue;
     }
-    note_scenario(scenario.name);
+    note_scenario(scenario);
     const std::deque<Run>& runs = runs_of(scenario);
     if (is_stub(runs)) {
       return;
@@ -390,7 +390,7 @@ void judge_together(
   }
   std::vector<const Evidence*> all;
   for (const Scenario& scenario : scenarios) {
-    note_scenario(scenario.name);
+    note_scenario(scenario);
     const std::deque<Run>& runs = runs_of(scenario);
     if (is_stub(runs)) {
       return;

@@ -62,7 +62,8 @@ struct Scenario {
   std::string name;  // "three layers, three steps"
   World world;
   std::function<void(Client&)> run;
-  /// The graded test that fails if this scenario does not come to its end. Others skip it.
+  /// The graded test that fails if this scenario does not come to its end. Others skip it, so
+  /// it must be among those that judge it: tests/lab/test_stages.py.
   std::string charged_to;
   /// Its edge cases, from its beginning on; see also tell_edge_case().
   EdgeCases edge_cases = {};

@@ -456,7 +456,7 @@ void add_worlds(Scenarios& scenarios) {
       }
     }
   };
-  scenarios.add("three models at once", {}, charged.lifetime, three_models, {kSeveral, kDtype});
+  scenarios.add("three models at once", {}, charged.mean, three_models, {kSeveral, kDtype});
   scenarios.add("two models, one of them inside NoSync", {}, charged.accumulation,
                 [make](Client& client) { scopes_in_turns(client, make); }, {kSeveral});
   scenarios.add("another synchronizer has been there before", {}, charged.mean,

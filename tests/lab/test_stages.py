@@ -31,6 +31,7 @@ def test_solution(stage: Stage, context: Context, subtests: pytest.Subtests) -> 
         wrong = [result for result in judged(report, subtests) if result.status is not Status.PASSED]
         assert not wrong, describe_tests(wrong)
         minimum_activity.keep(report)
+    assert report.unpaid == [], "whoever is charged with a scenario judges it, or code dies there for free"
     assert report.max_score == stage.points, f"its tests add up to {report.max_score:g} points"
 
 

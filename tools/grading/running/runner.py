@@ -15,7 +15,7 @@ What a test program build/bin/tests_<stage> understands:
                "broken": [{"scenario": ..., "edge_cases": [...], "charged_to": ...}, ...],  for deductions.py
                "scenarios": [names, ...], "picture": ...}  for make debug and the page: tests/grader/picture.h
               {"event": "scenario_ended"}  at any time, so that a silent program is noticed
-              {"event": "run_finished", "activity": ...}
+              {"event": "run_finished", "activity": ..., "unpaid": [scenarios that may break off for free, ...]}
             todo: a stub was called, which failures[0] names. skipped: notes[0] says why. Exit code 0: all
             tests ran, whatever the verdicts. Its output is for people.
 """
@@ -104,7 +104,7 @@ def run_stage(
         records.distrust(reason)
     records.close(reason)
     deductions.settle(report.results)
-    report.activity = records.activity
+    report.activity, report.unpaid = records.activity, records.unpaid
 
 
 @functools.cache

@@ -86,6 +86,7 @@ class StageReport:
     sources: str = ""  # the digest of what was graded
     output: str = ""
     activity: dict[str, list[object]] = field(default_factory=dict)  # by scenario: tests/grader/minimum_activity.h
+    unpaid: list[str] | None = None  # scenarios in which nobody fails if code dies: tests/grader/grading.cpp
 
     @property
     def compiles(self) -> bool:
