@@ -157,6 +157,26 @@ TEST_F(Judge, OperationsWithAGapInTheirNumbersAreDrawn) {
                           "in \"a gap\" (2 ranks): wrong");
 }
 
+TEST_F(Judge, WhatIsSaidOfANameThatNoSolutionTellsIsWithheld) {
+  const auto tells = [](const std::string& name) {
+    return Scenario{.name = std::to_string(name.size()) + " letters",
+                    .run = [name](Client& client) { client.fact(name, 1); },
+                    .charged_to = "nobody"};
+  };
+  const auto says_it = [](const Evidence& evidence) {
+    const auto& said = evidence.of[0];
+    const auto told = std::ranges::find(said, EventKind::kFact, &Seen::kind);
+    return Finding(told == said.end() ? "rank 0: nothing" : "rank 0: " + told->text);
+  };
+  settings().withhold = true;
+  const auto texts = failures_in({tells("what it has read")}, says_it);
+  settings().withhold = false;
+  ASSERT_EQ(texts.size(), 1);
+  EXPECT_EQ(texts[0].find("what it has read"), std::string::npos) << texts[0];
+  expect_contains(texts[0], "the test's claim does not hold (what the ranks told is withheld)");
+  expect_contains(failures_in({tells("it is said")}, says_it).at(0), "rank 0: it is said");
+}
+
 TEST_F(Judge, EachEdgeCaseHasAFailureThatNamesIt) {
   const auto texts =
       failures_in({scenario_on(2, "ordinary", {}), scenario_on(3, "an edge case", {"an edge case"}),

@@ -21,7 +21,9 @@ class MinimumActivity : public FolderTest {
     FolderTest::SetUp();
     settings().minimum_activity = (folder_ / "known.json").string();
     std::ofstream(settings().minimum_activity)
-        << R"({"three steps": [{"phase 3": 2, "value: gradient": 1}, "edge case: known"]})";
+        << R"({"three steps": [{"phase 3": 2, "value: gradient": 1}, "edge case: known"],
+               "a call that throws": [{"phase 3": 1, "exception: a call": 1, "fact in phase 0: none": 1,
+                                       "fact in phase 0: called": 1, "fact in phase 3: called": 1}]})";
   }
   void TearDown() override {
     settings().minimum_activity.clear();
@@ -38,13 +40,13 @@ Seen told(EventKind kind, const std::string& text, Phase phase = Phase::kSetup) 
 }
 
 // What is said of a rank that has told of this.
-std::string said_of(std::initializer_list<Seen> told) {
+std::string said_of(std::initializer_list<Seen> told, const std::string& scenario = "three steps") {
   Evidence evidence;
   evidence.world.ranks = 1;
   evidence.reports.ranks.resize(1);
   evidence.of = {told};
   evidence.doubts = {""};
-  require_activity(evidence, "three steps");
+  require_activity(evidence, scenario);
   return evidence.reports.describe();
 }
 
@@ -60,6 +62,34 @@ TEST_F(MinimumActivity, EachNameIsDueAndNoOtherMakesUpForIt) {
   expect_contains(said_of({backward, gradient, gradient}),
                   "\"phase 3\" 2 were due, and there were 1");
   expect_contains(said_of({}), "were due, and there were 0");
+}
+
+// So a stage cannot say, of its own, what makes a claim ask for less.
+TEST_F(MinimumActivity, WhatOnlyTheTestsTellIsNotTheStages) {
+  const Seen backward = told(EventKind::kPhase, "", Phase::kBackward);
+  const Seen gradient = told(EventKind::kValue, "gradient");
+  const auto with = [&](const Seen& more) { return said_of({backward, backward, gradient, more}); };
+  EXPECT_EQ(with(told(EventKind::kFact, "none")), "");
+  EXPECT_EQ(with(told(EventKind::kFact, "called", Phase::kFinish)), "") << "from calls, too";
+  EXPECT_EQ(with(told(EventKind::kFact, "no name of theirs", Phase::kFinish)), "");
+  expect_contains(with(told(EventKind::kFact, "none", Phase::kFinish)), "only the tests tell");
+  expect_contains(with(backward), "\"phase 3\" more often than the tests do");
+  expect_contains(with(told(EventKind::kPhase, "", Phase::kSetup)), "\"phase 0\" more often");
+  const Seen threw = told(EventKind::kThrew, "a call");
+  EXPECT_EQ(said_of({threw, backward, backward}, "a call that throws"), "") << "or it goes on";
+}
+
+TEST_F(MinimumActivity, NamesAreKnownFromAnyScenario) {
+  const auto known = [](const Seen& seen) {
+    Evidence evidence;
+    evidence.of = {{seen}};
+    return tells_only_known_names(evidence);
+  };
+  EXPECT_TRUE(known(told(EventKind::kFact, "called", Phase::kSetup)));
+  EXPECT_TRUE(known(told(EventKind::kLaunch, "of an operation, which the referee looks at")));
+  EXPECT_FALSE(known(told(EventKind::kFact, "what it has read")));
+  EXPECT_FALSE(known(told(EventKind::kValue, "what it has read")));
+  EXPECT_FALSE(known(told(EventKind::kThrew, "what it has read")));
 }
 
 }  // namespace

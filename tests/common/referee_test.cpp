@@ -299,6 +299,34 @@ TEST(Referee, WhoSaysThingsWithoutEndIsStopped) {
   expect_contains(evidence.reports.describe(), "told the network of more than");
 }
 
+TEST(Referee, WhoTouchesOnPurposeWithoutEndIsStopped) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto&) {
+    while (client->rank() == 1) {
+      client->say(EventKind::kTouch, -1);
+    }
+  });
+  ASSERT_EQ(evidence.reports.culprit, 1) << evidence.reports.describe();
+  expect_contains(evidence.reports.describe(), "told the network of more than");
+}
+
+// What a rank has read could be a tensor's name, or the text of its shape.
+TEST(Referee, NamesThatTheLabDoesNotGiveAreWithheld) {
+  const auto kept = [](EventKind kind, const std::string& name, const std::string& shape) {
+    Event event{{.kind = kind}};
+    event.text = name;
+    event.shape = shape;
+    withhold_names(event);
+    return event.text + event.shape;
+  };
+  EXPECT_EQ(kept(EventKind::kLaunch, "the gradients of layer 7 and 2 others", "[2, 3] [4]"),
+            "the gradients of layer 7 and 2 others[2, 3] [4]");
+  EXPECT_EQ(kept(EventKind::kTouch, "the gradient of fc1.weight", ""),
+            "the gradient of fc1.weight");
+  EXPECT_EQ(kept(EventKind::kLaunch, "layer 7 is what it read", "read"), "a tensor");
+  EXPECT_EQ(kept(EventKind::kTouch, "read", ""), "a tensor");
+  EXPECT_EQ(kept(EventKind::kFact, "held: threads", ""), "held: threads");
+}
+
 // Each wait says what itself waits for, and of whom.
 TEST(Referee, EachOfSeveralOperationsIsToldItsOwnReason) {
   const Evidence evidence = run_as({.ranks = 3}, [](const auto& client, const auto& group) {

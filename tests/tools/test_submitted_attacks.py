@@ -109,6 +109,8 @@ ATTACKS = {
                                   "int (*volatile kept)() = f;", r"uses x\(\["),
     "a name that a terminal obeys": (f'{BEGINNING}int f() __asm__("\\033[2Jx");\nint g() {{ return f(); }}',
                                      "nowhere defined|uses"),
+    "tensors in static variables": (f"{BEGINNING}char* room() {{ static char bytes[1 << 20]; return bytes; }}",
+                                    "static variables of 10.*of 65536 allowed"),
     "macros that double": (f"{BOMB}const char* text = A26;", "was given|error"),
     "a compiler that crashes": (f"{BEGINNING}#pragma clang __debug crash", "error|does not define|PLEASE"),
     "its own map": (SYSTEM_CALL + SAYS + """
