@@ -153,7 +153,7 @@ void judge_layouts(Function function, const CheckOfCall& check) {
 }
 
 const GradedTest kLayouts{
-    {.name = kLayoutsTest,
+    {.name = "tensors_need_not_be_contiguous",
      .title = "Tensors need not be contiguous",
      .points = 1,
      .hint = "tensor.contiguous() is the tensor itself or a copy. What must be done with a copy in "

@@ -176,7 +176,7 @@ const GradedTest kAccumulation{
     }};
 
 const GradedTest kNorm{
-    {.name = kNormTest,
+    {.name = "the_norm_is_over_all_shards",
      .title = "The norm is over all shards",
      .points = 1,
      .hint =

@@ -128,6 +128,9 @@ using Compare = std::function<Finding(const TrainingOfRank&, int step, const Uns
 
 // `compare` after each step that all ranks have ended, for as long as they say what they computed.
 Finding first_after_steps(const Evidence& evidence, const Compare& compare) {
+  if (reduced_inside_no_sync(evidence)) {
+    return "";
+  }
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     if (!ranks[0].has(kInner)) {
       continue;

@@ -324,6 +324,7 @@ TEST(Referee, NamesThatTheLabDoesNotGiveAreWithheld) {
             "the gradient of fc1.weight");
   EXPECT_EQ(kept(EventKind::kLaunch, "layer 7 is what it read", "read"), "a tensor");
   EXPECT_EQ(kept(EventKind::kTouch, "read", ""), "a tensor");
+  EXPECT_EQ(kept(EventKind::kLaunch, "", ""), "") << "a barrier";
   EXPECT_EQ(kept(EventKind::kFact, "held: threads", ""), "held: threads");
 }
 

@@ -117,6 +117,14 @@ Finding launched_inside_no_sync(const Evidence& evidence) {
   });
 }
 
+bool reduced_inside_no_sync(const Evidence& evidence) {
+  return std::ranges::any_of(evidence.of, [](const SeenList& said) {
+    return std::ranges::any_of(said, [](const Seen& seen) {
+      return seen.place.no_sync && (is_all_reduce(seen) || is_reduce_scatter(seen));
+    });
+  });
+}
+
 Finding no_sync_is_silent(const Evidence& evidence) {
   auto launched = launched_inside_no_sync(evidence);
   if (!launched.empty()) {

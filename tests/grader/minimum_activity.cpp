@@ -4,6 +4,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 
 #include "grader/scenario.h"
@@ -109,18 +110,14 @@ const std::set<std::string>& known_names() {
   return found->second;
 }
 
-// Whether the tests tell it, and while no code of the stage's runs.
+// Whether the tests tell it, and only while no code of the stage's runs.
 bool is_told_between_calls(const std::string& fact) {
-  if (!known_names().contains(fact_in(Phase::kSetup, fact))) {
-    return false;
-  }
-  for (Phase phase = Phase::kConstruction; phase < Phase::kCanary;
-       phase = static_cast<Phase>(static_cast<int>(phase) + 1)) {
-    if (known_names().contains(fact_in(phase, fact))) {
-      return false;
-    }
-  }
-  return true;
+  const auto is_told_in = [&](int phase) {
+    return known_names().contains(fact_in(static_cast<Phase>(phase), fact));
+  };
+  const auto calls =
+      std::views::iota(static_cast<int>(Phase::kSetup) + 1, static_cast<int>(Phase::kCanary));
+  return is_told_in(static_cast<int>(Phase::kSetup)) && std::ranges::none_of(calls, is_told_in);
 }
 
 // What the tests cannot have told: a place more often than a solution's run goes there, or a fact while

@@ -29,6 +29,9 @@ Finding gradients_have_the_same_bits(const Evidence& evidence);
 
 /// The first operation that was launched inside NoSync. Where there is one, other claims say nothing.
 Finding launched_inside_no_sync(const Evidence& evidence);
+/// Whether gradients were reduced there, so that others come out, and are rounded otherwise:
+/// no_sync_is_silent() says so. Other operations excuse no value.
+bool reduced_inside_no_sync(const Evidence& evidence);
 
 /// Inside NoSync nothing is launched, and finish() changes no gradient.
 Finding no_sync_is_silent(const Evidence& evidence);

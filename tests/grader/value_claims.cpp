@@ -104,15 +104,6 @@ Finding wrong_mean(const Ranks& ranks, int step) {
                   [&](const auto& local) { return wrong_gradient(ranks, step, local.first); });
 }
 
-// no_sync_is_silent() says so, and what comes out then is rounded otherwise. Other operations excuse nothing.
-bool reduced_inside_no_sync(const Evidence& evidence) {
-  return std::ranges::any_of(evidence.of, [](const SeenList& said) {
-    return std::ranges::any_of(said, [](const Seen& seen) {
-      return seen.place.no_sync && (is_all_reduce(seen) || is_reduce_scatter(seen));
-    });
-  });
-}
-
 // Whether a rank's backward ran inside NoSync in this step.
 bool accumulates(const Ranks& ranks, int step) {
   return std::ranges::any_of(ranks, [&](const TrainingOfRank& training) {

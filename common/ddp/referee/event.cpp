@@ -53,7 +53,7 @@ void withhold_names(Event& event) {
       "( and \\d{1,3} others?)?|a tensor \\w{1,12} \\[[\\d, ]*\\]");
   static const std::regex sizes("[\\d, \\[\\]]*");
   const bool of_operation = event.kind == EventKind::kLaunch || event.kind == EventKind::kTouch;
-  if (of_operation && !std::regex_match(event.text, plain)) {
+  if (of_operation && !event.text.empty() && !std::regex_match(event.text, plain)) {
     event.text = "a tensor";
   }
   if (!std::regex_match(event.shape, sizes)) {

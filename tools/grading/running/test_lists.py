@@ -89,7 +89,7 @@ def _in_file(path: str) -> Iterable[TestSpec]:
     for declaration in _DECLARATION.finditer(text):
         line = text.count("\n", 0, declaration.end()) + 1
         claim = _CLAIM.match(text, declaration.end())
-        if not claim:
+        if not claim or not (claim[1] in constants or claim[1].startswith('"')):
             what = "its name, title, points and hint cannot be read here"
             raise LabError(f"{short_paths(path)}:{line}: {what}. Restore it: {how_to_restore('tests')}")
         name = constants.get(claim[1]) or str(ast.literal_eval(claim[1]))
