@@ -200,7 +200,6 @@ struct Verdict {
   std::string unjudged;    // why nothing can be said
   EdgeCases edge_cases;    // until then
   std::string charged_to;  // for the finding, if others have one in this scenario, too
-  bool excused = false;    // nothing can be said because of another mistake
 
   const Finding& finding() const { return shown.finding; }
 };
@@ -213,7 +212,7 @@ Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs,
     const std::string& payer = payer_of(scenario, run);
     Finding other = unless ? finding_of(unless, run.evidence) : Finding();
     if (!other.empty()) {
-      return {&scenario, {}, other.text, edge_cases_of(other, run), payer, true};
+      return {&scenario, {}, other.text, edge_cases_of(other, run), payer};
     }
     Shown shown = wrong_in(scenario, run, violation, payer == test);
     if (!shown.finding.empty()) {
@@ -222,13 +221,8 @@ Verdict verdict_on(const Scenario& scenario, const std::deque<Run>& runs,
     }
     in_usual_order = in_usual_order.run == nullptr ? std::move(shown) : std::move(in_usual_order);
   }
-  const std::string why = why_not_judged(scenario, runs);
-  return {&scenario,
-          std::move(in_usual_order),
-          why,
-          runs.empty() ? scenario.edge_cases : runs.back().edge_cases,
-          scenario.charged_to,
-          !why.empty()};
+  return {&scenario, std::move(in_usual_order), why_not_judged(scenario, runs),
+          runs.empty() ? scenario.edge_cases : runs.back().edge_cases, scenario.charged_to};
 }
 
 // The same. Where a predicate throws, ranks have told what the tests would not: that is what is wrong.
@@ -348,10 +342,8 @@ void judge(const std::vector<Scenario>& scenarios, const Predicate& violation,
     Verdict verdict = verdict_or_error(scenario, runs, violation, unless);
     const bool needed = verdict.edge_cases.empty() &&
                         (&scenario == &scenarios.front() || scenario.charged_to == test);
-    if (verdict.excused) {
-      note_excused(verdict.unjudged);
-    }
     if (!verdict.unjudged.empty()) {
+      note_excused(verdict.unjudged);
       found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
       continue;
     }

@@ -122,10 +122,10 @@ bool is_told_between_calls(const std::string& fact) {
 
 // What the tests cannot have told: a place more often than a solution's run goes there, or a fact while
 // code of the stage's runs. Where a call must throw, one that does not goes on to other places.
-std::string what_is_not_the_tests(const Activity& due, const SeenList& said) {
+std::string what_is_not_the_tests(const Activity& due, const Activity& done, const SeenList& said) {
   const auto throws = due.lower_bound(kException);
   const bool goes_on = throws != due.end() && throws->first.starts_with(kException);
-  for (const auto& [name, count] : activity_in(said)) {
+  for (const auto& [name, count] : done) {
     const auto found = due.find(name);
     if (name.starts_with(kPhase) && !due.empty() && !goes_on &&
         count > (found == due.end() ? 0 : found->second)) {
@@ -164,7 +164,7 @@ void require_activity(Evidence& evidence, const std::string& scenario) {
     const Activity due = due_activity(scenario, rank, evidence.world);
     counts.push_back(done);
     std::string missing = what_is_missing(due, done);
-    missing = missing.empty() ? what_is_not_the_tests(due, evidence.of[rank]) : missing;
+    missing = missing.empty() ? what_is_not_the_tests(due, done, evidence.of[rank]) : missing;
     missing = missing.empty() ? evidence.doubts[rank] : missing;
     if (whole && !missing.empty()) {
       reports.ranks[rank].reason = std::move(missing);
@@ -182,8 +182,8 @@ void require_activity(Evidence& evidence, const std::string& scenario) {
 bool tells_only_known_names(const Evidence& evidence) {
   return std::ranges::all_of(evidence.of, [](const SeenList& said) {
     return std::ranges::all_of(said, [](const Seen& seen) {
-      return seen.text.empty() || activity_of(seen).empty() ||
-             known_names().contains(activity_of(seen));
+      const std::string name = activity_of(seen);
+      return seen.text.empty() || name.empty() || known_names().contains(name);
     });
   });
 }
